@@ -1,0 +1,81 @@
+"""What both tiers exchange: entries, heads, a scope as SQL has it, and dirt on its way to SQL.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sessioncache.scopes import ScopeKind
+
+
+class Entry(NamedTuple):
+    """One key of one scope."""
+
+    key: str
+    revision: int
+    text: bytes
+    """The exact JSON text in UTF-8; empty for a key that was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A scope's own record.  The fields from `title` on mean something for a session only."""
+
+    org: str
+    app: str
+    user: str
+    session: str
+    revision: int
+    """The scope revision: at or above the revision of everything in the scope."""
+    birth: int = 0
+    cleared: int = 0
+    """Entries at or below it are dead, wherever they lie."""
+    deleted: bool = False
+    title: str = ""
+    message_count: int = 0
+    token_total: int = 0
+    forked_from: str = ""
+    values_revision: int = 0
+    """The revision of the session's own keys."""
+    updated: int = 0
+    """The revision of the last write to the session's own keys or namespaces, touch or rename."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredScope:
+    """A scope as the durable tier has it, read in one snapshot."""
+
+    head: Head
+    entries: list[Entry]
+    """Living entries only: above `head.cleared`, not deleted."""
+    known: int
+    """The largest revision that SQL knows of this scope: head, last cleared, all rows, tombstones too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dirt:
+    """What one scope has that SQL may lack, as one script read it."""
+
+    kind: ScopeKind
+    scope_id: str
+    bucket: int
+    incarnation: str
+    head: Head
+    head_revision: bytes
+    """When the head last changed; an acknowledgement is for this version of it."""
+    entries: list[Entry]
+    phantoms: list[bytes] = field(default_factory=list)
+    """Marked fields that do not exist."""
+    read_at: int = 0
+    """When it was read, in microseconds by the clock of Redis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What SQL holds after the transaction that took one `Dirt`."""
+
+    dirt: Dirt
+    head_revision: int | None
+    """The revision of the head's row now; None where there is none."""
+    revisions: list[int | None]
+    """The revision of each entry's row now, in the order of the entries."""

@@ -1,0 +1,162 @@
+"""The errors of sessioncache: one tree, each also the built-in error a caller may already catch.
+
+::
+
+    SessionCacheError
+    ├── SessionNotFoundError (LookupError)      no such session, or another life of it
+    ├── SessionExistsError (ValueError)         create or fork under a taken id
+    ├── AmbiguousSessionError (LookupError)     several sessions bear the id
+    ├── StaleSessionError                       somebody changed it since it was read
+    ├── NoSessionError (LookupError)            no ambient session
+    ├── StaleLeaseError                         the lease was lost
+    ├── LeaseUnavailableError                   another runner holds the lease
+    ├── InvalidValueError (ValueError)          not exactly a JSON value
+    ├── InvalidNameError (ValueError)           not a usable org, app, user, session id or key
+    ├── TypeMismatchError (ValueError)          increment of a text, append to a number
+    ├── LimitExceededError (ValueError)         a documented limit
+    ├── HotTierUnavailableError (ConnectionError)
+    ├── DurableTierUnavailableError (ConnectionError)
+    ├── MemoryFullError                         Redis refuses writes, reads work on
+    ├── BackPressureError                       too much is waiting for SQL
+    ├── OutcomeUnknownError (TimeoutError)      the write may or may not have happened
+    ├── PartlyAppliedError                      one step of two happened
+    ├── FlushTimeoutError (TimeoutError)        not durable in time, still dirty
+    ├── DeadLetterError                         the database refuses a value
+    ├── WriteLostError                          Redis forgot a write before it was durable
+    ├── ConfigurationError (ValueError)         settings, URLs, tiers that do not fit together
+    └── SchemaVersionError                      the database schema is not this version's
+
+No message contains a state value, the content of a ``temp:`` key, or a password.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+
+class SessionCacheError(Exception):
+    """Base of all errors of sessioncache.  Data is in attributes; every error can be pickled."""
+
+    def __init__(self, message: str = "", **data: Any) -> None:
+        super().__init__(message or (type(self).__doc__ or "").split("\n")[0])
+        self._data = data
+        for name, value in data.items():
+            setattr(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), self._data)
+
+    @classmethod
+    def _make(cls, message: str, data: dict[str, Any]) -> Self:
+        return cls(message, **data)
+
+
+def _rebuild(cls: type[SessionCacheError], message: str, data: dict[str, Any]) -> SessionCacheError:
+    return cls._make(message, data)
+
+
+class SessionNotFoundError(SessionCacheError, LookupError):
+    """There is no such session, or the handle belongs to an earlier life of it."""
+
+    session_id: str
+
+
+class SessionExistsError(SessionCacheError, ValueError):
+    """A session with this id exists already; nothing was changed."""
+
+    session_id: str
+
+
+class AmbiguousSessionError(SessionCacheError, LookupError):
+    """Several sessions bear this id; name the user."""
+
+    session_id: str
+
+
+class StaleSessionError(SessionCacheError):
+    """Something else changed what this write was based on; nothing was written."""
+
+    keys: tuple[str, ...] = ()
+
+
+class NoSessionError(SessionCacheError, LookupError):
+    """No session is bound to this task or thread."""
+
+
+class StaleLeaseError(SessionCacheError):
+    """The lease was lost; nothing was written."""
+
+
+class LeaseUnavailableError(SessionCacheError):
+    """Another runner holds the lease."""
+
+
+class InvalidValueError(SessionCacheError, ValueError):
+    """A value is not exactly a JSON value; nothing was written."""
+
+    path: str
+    type_name: str
+
+
+class InvalidNameError(SessionCacheError, ValueError):
+    """A name (org, app, user, session id, namespace or key) cannot be used."""
+
+
+class TypeMismatchError(SessionCacheError, ValueError):
+    """The stored value has not the type this operation needs; nothing was written."""
+
+    key: str
+
+
+class LimitExceededError(SessionCacheError, ValueError):
+    """A documented limit would be exceeded; nothing was written."""
+
+
+class HotTierUnavailableError(SessionCacheError, ConnectionError):
+    """Redis cannot be reached; the call had no effect."""
+
+
+class DurableTierUnavailableError(SessionCacheError, ConnectionError):
+    """The SQL database cannot be reached; hot sessions work on."""
+
+
+class MemoryFullError(SessionCacheError):
+    """Redis is out of memory and refuses writes; reads and flushing work on."""
+
+
+class BackPressureError(SessionCacheError):
+    """Too much is waiting to be flushed; nothing was written."""
+
+    dirty: int
+    oldest_age: float
+
+
+class OutcomeUnknownError(SessionCacheError, TimeoutError):
+    """The connection failed after the write was sent: it may or may not have been applied."""
+
+
+class PartlyAppliedError(SessionCacheError):
+    """The session's and user's part was written, the app's part was not."""
+
+
+class FlushTimeoutError(SessionCacheError, TimeoutError):
+    """Not everything became durable in time; it is still waiting in Redis."""
+
+
+class DeadLetterError(SessionCacheError):
+    """The database refuses a value that this handle wrote."""
+
+
+class WriteLostError(SessionCacheError):
+    """Redis forgot a write before it was durable, or it cannot be shown any more that it did not."""
+
+
+class ConfigurationError(SessionCacheError, ValueError):
+    """Settings, URLs or tiers that cannot work together."""
+
+
+class SchemaVersionError(SessionCacheError):
+    """The database schema is not the one this version needs."""
+
+    found: str | None
+    needed: str

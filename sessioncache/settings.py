@@ -1,0 +1,95 @@
+"""Settings: every limit and default, with its unit.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from sessioncache.errors import ConfigurationError
+
+MAX_VALUE_BYTES = 1024 * 1024
+"""Largest encoded value."""
+MAX_SCOPE_KEYS = 20_000
+"""Most living keys of one scope."""
+MAX_SCOPE_BYTES = 64 * 1024 * 1024
+"""Most bytes of encoded values of one scope."""
+TOMBSTONE_RETENTION = 7 * 86_400
+"""Seconds for which what was deleted is remembered after it was flushed."""
+OPERATION_ID_LIFETIME = 600
+"""Seconds for which a call's operation id is remembered at least."""
+LAYOUT_VERSION = 1
+"""The version of the layout of both tiers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Self:
+        """Check names and values; raise ConfigurationError naming what is wrong."""
+        known = {f.name: f for f in fields(cls)}
+        for name, value in given.items():
+            if name not in known:
+                raise ConfigurationError(f"unknown setting {name!r}; there are {', '.join(sorted(known))}")
+            if isinstance(known[name].default, (int, float)):
+                _check_positive(name, value)
+        settings = cls(**given)
+        settings.check()
+        return settings
+
+    def check(self) -> None:
+        """What must hold between the settings."""
+
+
+def _check_positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ConfigurationError(f"{name} must be a number above 0, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSettings(_Settings):
+    """Settings of a cache object."""
+
+    timeout: float = 5.0
+    """Seconds a call may take in all, repeats and hydration included."""
+    idle_ttl: float = 86_400.0
+    """Seconds for which a clean scope stays in Redis; renewed by use once half of them are over."""
+    temp_ttl: float = 3_600.0
+    """Seconds after their last use for which the `temp:` keys of a session live."""
+    prefix: str = "sessioncache"
+    """What every Redis key starts with; one prefix is one installation."""
+    buckets: int = 256
+    """Partitions of the key space; fixed for an installation once it holds data."""
+
+    def check(self) -> None:
+        if not isinstance(self.buckets, int) or not 1 <= self.buckets <= 16_384:
+            raise ConfigurationError(f"buckets must be a whole number from 1 to 16384, not {self.buckets!r}")
+        if not isinstance(self.prefix, str) or not self.prefix or set(self.prefix) & set("{}\0"):
+            raise ConfigurationError("prefix must be a text that is not empty and has no braces")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings(_Settings):
+    """Settings of a flush worker."""
+
+    flush_delay: float = 1.0
+    """Seconds from the first change of a clean scope to its flush."""
+    lease: float = 15.0
+    """Seconds after which another worker takes over what a silent worker has claimed."""
+    batch_rows: int = 1_000
+    """Most rows of one transaction (a larger scope is a batch of its own)."""
+    batch_bytes: int = 4 * 1024 * 1024
+    """Most bytes of values of one transaction (a larger scope is a batch of its own)."""
+    grace: float = 25.0
+    """Seconds that a worker takes at most to finish what it has begun when asked to stop."""
+    idle_ttl: float = 86_400.0
+    """Seconds a scope stays in Redis after it was flushed, unless it is used."""
+    sweep: float = 15.0
+    """Seconds between two looks at all buckets, in case a wake-up was missed."""
+    prefix: str = "sessioncache"
+    """As the cache's."""
+    buckets: int = 256
+    """As the cache's."""
+
+    def check(self) -> None:
+        if self.lease > 600 or self.flush_delay > 600:
+            raise ConfigurationError("lease and flush_delay are at most 600 seconds")

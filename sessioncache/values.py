@@ -1,0 +1,142 @@
+"""Values: exactly the JSON types, encoded once and decoded to exactly what was given (R19).
+
+The text is UTF-8 JSON; strings with lone surrogates are escaped, so that every database stores the text as it is.
+msgspec does the work; the standard library takes over where msgspec refuses (lone surrogates).
+Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from sessioncache.errors import InvalidValueError, LimitExceededError
+from sessioncache.settings import MAX_VALUE_BYTES
+
+Json = bool | int | float | str | list[Any] | dict[str, Any] | None
+"""A JSON value: what a key can hold."""
+
+MAX_DEPTH = 256
+"""Deepest nesting of lists and dicts; deeper ones could not be decoded on every stack."""
+MAX_INTEGER_DIGITS = 4_300
+"""Longest integer: what Python converts to and from text by default."""
+
+_TOO_LARGE = 10**MAX_INTEGER_DIGITS
+_encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+_decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
+_SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_PLAIN = frozenset({str, bool, type(None)})
+
+
+def encode_value(key: str, value: object) -> bytes:
+    """The exact JSON text of `value`.
+
+    Raises InvalidValueError with the path (``cfg.items[2].price``) of what is not exactly a JSON value, and
+    LimitExceededError where the text has more than MAX_VALUE_BYTES.
+    """
+    if type(value) not in _PLAIN:
+        _check(key, value)
+    try:
+        text = _encode(value)
+    except (UnicodeEncodeError, ValueError):
+        _check_surrogates(key, value)
+        text = json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+    if len(text) > MAX_VALUE_BYTES:
+        raise LimitExceededError(
+            f"the value of {key!r} has {len(text)} bytes as JSON, at most {MAX_VALUE_BYTES} are allowed"
+        )
+    return text
+
+
+def decode_value(text: bytes) -> Any:
+    """The value of a JSON text, a new object at every call."""
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(text)
+
+
+def _check(key: str, value: object) -> None:
+    """Refuse everything below `value` that is not exactly a JSON type."""
+    level: list[tuple[object, _Path]] = [(value, _Path(key))]
+    for _ in range(MAX_DEPTH):
+        below: list[tuple[object, _Path]] = []
+        for item, path in level:
+            kind = type(item)
+            if kind is dict or kind is list:
+                below.extend(_children(item, path))
+            elif kind not in _PLAIN:
+                _check_number(item, path)
+        if not below:
+            return
+        level = below
+    raise InvalidValueError(
+        f"the value of {key!r} is nested more than {MAX_DEPTH} levels deep (or contains itself)",
+        path=str(level[0][1]),
+        type_name=type(level[0][0]).__name__,
+    )
+
+
+class _Path:
+    """Where in a value we are; written out only when something is refused."""
+
+    __slots__ = ("above", "step")
+
+    def __init__(self, step: str | int, above: _Path | None = None) -> None:
+        self.step = step
+        self.above = above
+
+    def __str__(self) -> str:
+        if self.above is None:
+            return str(self.step)
+        return f"{self.above}[{self.step}]" if isinstance(self.step, int) else f"{self.above}.{self.step}"
+
+
+def _children(item: object, path: _Path) -> Iterator[tuple[object, _Path]]:
+    if isinstance(item, dict):
+        for name, value in item.items():
+            if type(name) is not str:
+                raise _refused(path, type(name), f"a dict key at {path} is of type {type(name).__name__}, not str")
+            if type(value) not in _PLAIN:
+                yield value, _Path(name, path)
+    elif isinstance(item, list):
+        for index, value in enumerate(item):
+            if type(value) not in _PLAIN:
+                yield value, _Path(index, path)
+
+
+def _check_number(item: object, path: _Path) -> None:
+    kind = type(item)
+    if kind is float:
+        assert isinstance(item, float)
+        if not math.isfinite(item):
+            raise _refused(path, kind, f"the value at {path} is not a finite number, which JSON cannot hold")
+    elif kind is int:
+        assert isinstance(item, int)
+        if abs(item) >= _TOO_LARGE:
+            raise _refused(path, kind, f"the integer at {path} has more than {MAX_INTEGER_DIGITS} digits")
+    else:
+        raise _refused(path, kind, f"the value at {path} is of type {kind.__name__}, which is not exactly a JSON type")
+
+
+def _refused(path: _Path, kind: type, message: str) -> InvalidValueError:
+    return InvalidValueError(message, path=str(path), type_name=kind.__name__)
+
+
+def _check_surrogates(key: str, value: object) -> None:
+    """Refuse a high followed by a low lone surrogate: as JSON text they are one character."""
+    todo: list[tuple[object, _Path]] = [(value, _Path(key))]
+    while todo:
+        item, path = todo.pop()
+        if isinstance(item, str) and _SURROGATE_PAIR.search(item):
+            raise _refused(path, str, f"the string at {path} has a high and a low lone surrogate side by side")
+        if isinstance(item, dict):
+            todo.extend((name, _Path("(key)", path)) for name in item)
+            todo.extend((below, _Path(name, path)) for name, below in item.items())
+        elif isinstance(item, list):
+            todo.extend((below, _Path(index, path)) for index, below in enumerate(item))
