@@ -1,0 +1,177 @@
+"""The hot tier as a worker uses it: claims, dirt, acknowledgements, heartbeats, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sessioncache.entries import Committed, Dirt, Entry
+from sessioncache.hot.calls import Acknowledged, Claims, Need, Unready
+from sessioncache.hot.layout import Layout, Place, head_of, parents
+from sessioncache.hot.link import Argument, HotLink, Reply
+from sessioncache.hot.scripts import load_script
+from sessioncache.revisions import DIGITS, decode_revision, encode_revision
+from sessioncache.scopes import ScopeKind, ScopeRef
+from sessioncache.settings import TOMBSTONE_RETENTION
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What all workers have done so far."""
+
+    rows: int
+    lags: dict[int, int]
+    """Quarter octaves of milliseconds -> rows that took about 2 ** (step / 4) ms from write to acknowledgement."""
+
+
+class Backlog:
+    """Dirt on its way to SQL."""
+
+    def __init__(self, link: HotLink, layout: Layout, *, idle_ttl: float) -> None:
+        self.link = link
+        self.layout = layout
+        self._idle_ms = max(1, int(idle_ttl * 1000))
+
+    async def claim(
+        self, buckets: Sequence[int], worker: str, *, lease: float, delay: float, most: int, everything: bool = False
+    ) -> dict[int, Claims | None]:
+        """Claim due scopes of each bucket; None for a bucket that has to be registered first."""
+        args: tuple[Argument, ...] = (worker.encode(), _micro(lease), _micro(delay), most, b"1" if everything else b"0")
+        calls = [([self.layout.control(bucket)], args) for bucket in buckets]
+        replies = await self.link.call_many(load_script("claim"), calls)
+        return {bucket: _claims(reply) for bucket, reply in zip(buckets, replies, strict=True)}
+
+    async def renew(self, bucket: int, worker: str, members: Sequence[str], seconds: float) -> int:
+        """Move the due time of scopes that this worker holds; how many it still holds."""
+        args: list[Argument] = [worker.encode(), _micro(seconds), *(member.encode() for member in members)]
+        return int((await self.link.call(load_script("renew"), [self.layout.control(bucket)], args))[1])
+
+    async def read_dirt(self, scopes: Sequence[tuple[int, str]]) -> list[Dirt | Unready | None]:
+        """The dirt of scopes (bucket, member); None where Redis lost the scope, Unready where it must be settled."""
+        calls = [([self.layout.control(bucket), self.layout.hash(bucket, member)], ()) for bucket, member in scopes]
+        replies = await self.link.call_many(load_script("dirt"), calls)
+        return [self._dirt(*scope, reply) for scope, reply in zip(scopes, replies, strict=True)]
+
+    async def acknowledge(self, committed: Sequence[Committed], *, delay: float) -> list[Acknowledged | None]:
+        """Acknowledge by version; None where the incarnation has changed since the reading, and nothing was changed."""
+        calls = [self._acknowledgement(one, delay) for one in committed]
+        return [_acknowledged(reply) for reply in await self.link.call_many(load_script("ack"), calls)]
+
+    async def beat(self, worker: str, about: str, *, ended: bool = False) -> None:
+        """Note that a worker lives, or that it has ended."""
+        args = (worker.encode(), b"ended" if ended else b"alive", about.encode())
+        await self.link.call(load_script("heartbeat"), [self.layout.control(0)], args)
+
+    async def heartbeats(self) -> dict[str, int]:
+        """Living workers: name -> microseconds by the clock of Redis of their last heartbeat."""
+        beats = _pairs(await self.link.command(b"HGETALL", self.layout.control(0)))
+        return {n[2:].decode(): int(v.split(b"|", 1)[0]) for n, v in beats.items() if n.startswith(b"w:")}
+
+    async def count_dirty(self, buckets: Sequence[int]) -> dict[int, int]:
+        """Dirty scopes of each bucket, without touching anything."""
+        replies = await self.link.exchange([(b"ZCARD", self.layout.control(b)[:-3] + b"dirty") for b in buckets], {})
+        return {b: int(reply) for b, reply in zip(buckets, replies, strict=True) if isinstance(reply, int)}
+
+    async def oldest(self, buckets: Sequence[int], *, skip: Collection[str] = ()) -> int | None:
+        """Since when the oldest dirt has been waiting (µs by the clock of Redis), without scopes in `skip`."""
+        commands = [(b"ZRANGE", self.layout.control(b)[:-3] + b"since", 0, len(skip), b"WITHSCORES") for b in buckets]
+        found = [_scores(reply) for reply in await self.link.exchange(commands, {})]
+        return min((at for pairs in found for member, at in pairs if member[1:] not in skip), default=None)
+
+    async def claims_of(self, buckets: Sequence[int]) -> dict[str, int]:
+        """Scopes that each worker holds a claim on."""
+        held: dict[str, int] = {}
+        for control in await self._controls(buckets):
+            for name, value in control.items():
+                if name.startswith(b"c:"):
+                    worker = value.split(b"|", 1)[0].decode()
+                    held[worker] = held.get(worker, 0) + 1
+        return held
+
+    async def counters(self, buckets: Sequence[int]) -> Counters:
+        """What has been flushed so far, over all workers."""
+        rows, lags = 0, dict[int, int]()
+        for control in await self._controls(buckets):
+            rows += int(control.get(b"rows", 0))
+            for name, value in control.items():
+                if name.startswith(b"lag:"):
+                    step = int(float(name[4:]))
+                    lags[step] = lags.get(step, 0) + int(value)
+        return Counters(rows, lags)
+
+    async def _controls(self, buckets: Sequence[int]) -> list[Mapping[bytes, bytes]]:
+        replies = await self.link.exchange([(b"HGETALL", self.layout.control(bucket)) for bucket in buckets], {})
+        return [_pairs(reply) for reply in replies]
+
+    def _acknowledgement(self, one: Committed, delay: float) -> tuple[list[bytes], list[Argument]]:
+        dirt, head = one.dirt, one.dirt.head
+        ref = ScopeRef(dirt.kind, head.org, head.app, head.user, head.session)
+        args: list[Argument] = [dirt.incarnation, encode_revision(head.revision), dirt.read_at, _micro(delay)]
+        args += [self._idle_ms, TOMBSTONE_RETENTION * 1000, parents(ref), dirt.head_revision]
+        args += [_verdict(head.revision, one.head_revision), len(dirt.entries)]
+        for entry, stored in zip(dirt.entries, one.revisions, strict=True):
+            args += (b"=" + entry.key.encode(), encode_revision(entry.revision), _verdict(entry.revision, stored))
+        member = dirt.kind.value + dirt.scope_id
+        return [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, member)], [*args, *dirt.phantoms]
+
+    def _dirt(self, bucket: int, member: str, reply: Reply) -> Dirt | Unready | None:
+        status = reply[0].decode()
+        if status == "missing":
+            return None
+        if status != "ok":
+            return Unready(Need(status), [self.place(bucket, member)])
+        _, incarnation, read_at, head, fields, phantoms = reply
+        names = dict(zip(head[::2], head[1::2], strict=True))
+        return Dirt(
+            kind=ScopeKind(member[0]),
+            scope_id=member[1:],
+            bucket=bucket,
+            incarnation=incarnation.decode(),
+            head=head_of(names),
+            head_revision=names.get(b"h", b""),
+            entries=[_entry(field, value) for field, value in zip(fields[::2], fields[1::2], strict=True)],
+            phantoms=list(phantoms),
+            read_at=int(read_at),
+        )
+
+    def place(self, bucket: int, member: str) -> Place:
+        """Where a scope lies of which only bucket and member are known."""
+        ref = ScopeRef(ScopeKind(member[0]), "", "", id=member[1:], bucket=bucket)
+        return Place(ref, self.layout.control(bucket), self.layout.hash(bucket, member), b"")
+
+
+def _entry(field: bytes, value: bytes) -> Entry:
+    return Entry(field[1:].decode(), decode_revision(value[:DIGITS]), value[DIGITS:])
+
+
+def _verdict(ours: int, stored: int | None) -> bytes:
+    """Only what SQL holds at exactly our revision is acknowledged (R7)."""
+    return b"=" if stored == ours else b">"
+
+
+def _claims(reply: Reply) -> Claims | None:
+    if reply[0] != b"ok":
+        return None
+    wait = None if reply[2] < 0 else reply[2] / 1_000_000
+    return Claims(reply[1], wait, [member.decode() for member in reply[3:]])
+
+
+def _acknowledged(reply: Reply) -> Acknowledged | None:
+    return Acknowledged(reply[1], reply[2], list(reply[3:])) if reply[0] == b"ok" else None
+
+
+def _pairs(reply: Reply) -> Mapping[bytes, bytes]:
+    if isinstance(reply, dict):
+        return reply
+    return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def _scores(reply: Reply) -> list[tuple[str, int]]:
+    """Members and scores: RESP3 pairs them, RESP2 does not."""
+    if reply and isinstance(reply[0], list):
+        return [(member.decode(), int(score)) for member, score in reply]
+    return [(m.decode(), int(float(score))) for m, score in zip(reply[::2], reply[1::2], strict=True)]
+
+
+def _micro(seconds: float) -> int:
+    return int(seconds * 1_000_000)

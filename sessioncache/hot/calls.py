@@ -1,0 +1,150 @@
+"""What the scripts are asked and what they answer, as types.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sessioncache.hot.layout import Place
+
+ANY = b"*"
+"""Expected revision of an operation: whatever it is."""
+ABSENT = b""
+"""Expected revision of an operation: the key is not there."""
+
+
+class Unready(Exception):  # noqa: N818 - a signal, not an error: the caller makes things ready and calls again
+    """A script did nothing, since something has to be made ready first."""
+
+    def __init__(self, need: Need, places: list[Place]) -> None:
+        super().__init__(need)
+        self.need = need
+        self.places = places
+
+
+class Need(StrEnum):
+    """What has to be made ready."""
+
+    REGISTER = "register"
+    """The bucket's incarnation is not known to SQL."""
+    REVALIDATE = "revalidate"
+    """The hash is of an older incarnation."""
+    COLD = "cold"
+    """The scope is not hot."""
+
+
+class Gone(Exception):  # noqa: N818 - a signal
+    """The session was deleted or lives another life."""
+
+
+class Taken(Exception):  # noqa: N818 - a signal
+    """A living session has the id."""
+
+
+class TokenLost(Exception):  # noqa: N818 - a signal
+    """The token under which SQL was read is no longer held: read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One key's change."""
+
+    code: bytes
+    """S set, D delete, I increment, A append."""
+    key: str
+    text: bytes = b""
+    expected: bytes = ANY
+    """The revision the entry must have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a call changes of one scope; `temp` means the session's temp: keys."""
+
+    place: Place
+    operations: list[Operation] = field(default_factory=list)
+    birth: bytes = b""
+    """The life of the session that the handle belongs to; ``+`` in a create."""
+    if_revision: bytes = b""
+    temp: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPart:
+    """What became of one part."""
+
+    incarnation: bytes
+    flushed_through: bytes
+    changed: bool
+    results: list[bytes | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A write that was applied."""
+
+    revision: bytes
+    parts: list[WrittenPart]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A write that was not applied, and where it failed: pairs of part and operation, from 0."""
+
+    why: str
+    """stale, limit, mismatch or compute."""
+    where: list[tuple[int, int]]
+    detail: str = ""
+    text: bytes = b""
+    revision: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a call reads of one scope."""
+
+    place: Place
+    keys: list[str] | None = None
+    """None: all."""
+    birth: bytes = b""
+    temp: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What one scope holds."""
+
+    incarnation: bytes
+    head: dict[bytes, bytes]
+    entries: dict[str, bytes]
+    """Living entries: key -> nine digits of revision and the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What an acknowledgement did."""
+
+    left: int
+    rows: int
+    refused: list[bytes]
+    """Fields that SQL has newer and the hot tier has not moved on from (``?``: missing or older here)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushState:
+    """How far a scope has been flushed."""
+
+    incarnation: bytes
+    hash_incarnation: bytes
+    flushed_through: bytes
+    marks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Scopes of one bucket that a worker claimed."""
+
+    incarnation: bytes
+    wait: float | None
+    """Seconds until the next scope is due; None: nothing is dirty."""
+    members: list[str]

@@ -1,0 +1,126 @@
+"""The names of Redis keys and fields.  Pure: no I/O.
+
+Every key of bucket b is ``PREFIX:{b}:…``: one hash slot.  The scripts derive the rest (see ``lua/prelude.lua``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sessioncache.entries import Head
+from sessioncache.revisions import ZERO, decode_revision, encode_revision
+from sessioncache.scopes import ScopeKind, ScopeRef, app_id, bare_id, user_id
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a scope lies in Redis."""
+
+    ref: ScopeRef
+    control: bytes
+    hash: bytes
+    parents: bytes
+    """Ids of the session's app, user and bare session id; empty for other scopes."""
+
+    @property
+    def temp(self) -> bytes:
+        """The hash of the session's `temp:` keys."""
+        return self.control[:-3] + b"temp:" + self.ref.id.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The names of one installation."""
+
+    prefix: str
+    buckets: int
+
+    def control(self, bucket: int) -> bytes:
+        """The control hash of a bucket."""
+        return f"{self.prefix}:{{{bucket}}}:ctl".encode()
+
+    def hash(self, bucket: int, member: str) -> bytes:
+        """The hash of a scope."""
+        return f"{self.prefix}:{{{bucket}}}:h:{member}".encode()
+
+    def place(self, ref: ScopeRef) -> Place:
+        """Where a scope lies."""
+        return Place(ref, self.control(ref.bucket), self.hash(ref.bucket, ref.member), parents(ref))
+
+    @property
+    def record(self) -> bytes:
+        """The hash that tells what this installation was set up with."""
+        return f"{self.prefix}:layout".encode()
+
+    @property
+    def wake_channel(self) -> str:
+        """Where a bucket that got its first dirt is announced."""
+        return f"{self.prefix}:wake"
+
+    def bucket_of_base(self, base: bytes) -> int:
+        """The bucket whose keys begin with `base`."""
+        return int(base.rsplit(b"{", 1)[1].split(b"}", 1)[0])
+
+
+def parents(ref: ScopeRef) -> bytes:
+    """See Place.parents."""
+    if ref.kind is not ScopeKind.SESSION:
+        return b""
+    ids = (app_id(ref.org, ref.app), user_id(ref.org, ref.app, ref.user), bare_id(ref.org, ref.session))
+    return "".join(ids).encode()
+
+
+def user_field(key: str) -> bytes:
+    """The field that holds a key: no head field begins like it."""
+    return b"=" + key.encode()
+
+
+def head_of(fields: dict[bytes, bytes]) -> Head:
+    """A head from the head fields of a scope's hash."""
+
+    def revision(name: bytes) -> int:
+        return decode_revision(fields.get(name) or ZERO)
+
+    def text(name: bytes) -> str:
+        return fields.get(name, b"").decode()
+
+    return Head(
+        org=text(b"o"),
+        app=text(b"a"),
+        user=text(b"w"),
+        session=text(b"s"),
+        revision=revision(b"r"),
+        birth=revision(b"b"),
+        cleared=revision(b"c"),
+        deleted=bool(fields.get(b"x")),
+        title=text(b"t"),
+        message_count=int(fields.get(b"m") or 0),
+        token_total=int(fields.get(b"k") or 0),
+        forked_from=text(b"q"),
+        values_revision=revision(b"v"),
+        updated=revision(b"u"),
+    )
+
+
+def fields_of(head: Head, kind: ScopeKind) -> list[bytes]:
+    """Head fields and values, in turn, for a scope that comes from SQL (without incarnation and counts)."""
+    pairs = [
+        (b"r", encode_revision(head.revision)),
+        (b"b", encode_revision(head.birth)),
+        (b"c", encode_revision(head.cleared)),
+        (b"o", head.org.encode()),
+        (b"a", head.app.encode()),
+        (b"w", head.user.encode()),
+    ]
+    if kind is ScopeKind.SESSION:
+        pairs += [
+            (b"s", head.session.encode()),
+            (b"v", encode_revision(head.values_revision)),
+            (b"h", encode_revision(head.updated)),
+            (b"u", encode_revision(head.updated)),
+            (b"t", head.title.encode()),
+            (b"m", b"%d" % head.message_count),
+            (b"k", b"%d" % head.token_total),
+            (b"q", head.forked_from.encode()),
+        ]
+    return [part for pair in pairs for part in pair]

@@ -1,0 +1,92 @@
+#!lua flags=allow-oom
+-- include: prelude
+-- Acknowledges what a transaction committed of one scope, by version, and counts rows and lag.
+--
+-- KEYS   control of the bucket, hash of the scope
+-- ARGV   incarnation, scope revision R, microseconds of the reading, of flush delay, milliseconds a clean scope stays,
+--        milliseconds a clean tombstone stays, parents (see mark), head revision as read, verdict on the head,
+--        number of rows, then per row field, revision, verdict; then phantoms.  Verdicts: '=' SQL has it, '>' SQL has a newer one
+-- Reply  {'ok', marks left, rows acknowledged, refused field...} {'stale'}: another incarnation, nothing was changed
+--        {'register', 1}; refused '!' is the head; '?' .. field: the field is missing or older than what was committed
+-- Guards R7 (a refusal is never acknowledged), R8 (by version; re-arms; honest age; flushed through), R1 (phantoms), R15, R17
+
+local ctl, hash = KEYS[1], KEYS[2]
+local inc, R, read_at, delay = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local base, member = names(ctl, hash)
+local dirty = base .. 'd:' .. member
+local current = enter(ctl)
+if not current then return {'register', 1} end
+local h = call('HMGET', hash, 'i', 'r', 'h', 'f', 'c', 'p', 'x')
+if current ~= inc or h[1] ~= inc then return {'stale'} end
+
+local cleared, purged = rev_number(h[5] or ZERO), h[6] or ZERO
+local refused, gone, dropped, acknowledged, lag = {}, {}, {}, 0, {}
+local holds_back = false
+
+-- Quarter octaves of milliseconds: 'lag:40' counts what took about 2 ^ (40 / 4) ms.
+local function count(revision)
+  local ms = math.max((now() - rev_number(revision)) / 1000, 1)
+  local step = 'lag:' .. math.floor(4 * math.log(ms) / math.log(2) + 0.5)
+  lag[step] = (lag[step] or 0) + 1
+  acknowledged = acknowledged + 1
+end
+
+local function settle(field, revision, verdict)
+  local value = call('HGET', hash, field)
+  local here = value and string.sub(value, 1, 9)
+  if verdict == '=' then
+    count(revision)
+    if here == revision then
+      gone[#gone + 1] = field
+      if #value == 9 then -- SQL keeps the tombstone
+        dropped[#dropped + 1] = field
+        if rev_number(revision) > rev_number(purged) then purged = revision end
+      end
+    elseif rev_number(revision) > cleared and rev_number(revision) > rev_number(purged)
+      and (not here or rev_number(here) < rev_number(revision)) then
+      refused[#refused + 1] = '?' .. field
+    end
+  elseif here == revision then
+    refused[#refused + 1] = field
+    holds_back = true
+  end
+end
+
+local rows = tonumber(ARGV[10])
+for i = 0, rows - 1 do settle(ARGV[11 + 3 * i], ARGV[12 + 3 * i], ARGV[13 + 3 * i]) end
+for i = 11 + 3 * rows, #ARGV do
+  local value = call('HGET', hash, ARGV[i])
+  if not value or rev_number(value) <= cleared then gone[#gone + 1] = ARGV[i] end
+end
+if ARGV[9] == '=' then
+  if h[3] == ARGV[8] and ARGV[7] ~= '' then
+    gone[#gone + 1] = '!'
+    call('ZREM', base .. 'unflushed:a:' .. string.sub(ARGV[7], 1, 32), member)
+    call('ZREM', base .. 'unflushed:u:' .. string.sub(ARGV[7], 33, 64), member)
+    call('ZREM', base .. 'unflushed:b:' .. string.sub(ARGV[7], 65, 96), member)
+  end
+elseif h[2] == R then
+  refused[#refused + 1] = '!'
+  holds_back = true
+end
+
+in_chunks('SREM', dirty, gone)
+in_chunks('HDEL', hash, dropped)
+if purged ~= (h[6] or ZERO) then call('HSET', hash, 'p', purged) end
+if not holds_back and rev_number(R) > rev_number(h[4] or ZERO) then call('HSET', hash, 'f', R) end
+
+local left = call('SCARD', dirty)
+if left == 0 then
+  call('ZREM', base .. 'dirty', member)
+  call('ZREM', base .. 'since', member)
+  call('PEXPIRE', hash, h[7] and ARGV[6] or ARGV[5])
+else
+  call('ZADD', base .. 'dirty', now() + delay, member)
+  call('ZADD', base .. 'since', read_at, member)
+end
+call('HDEL', ctl, 'c:' .. member)
+if acknowledged > 0 then
+  call('HINCRBY', ctl, 'rows', acknowledged)
+  for step, n in pairs(lag) do call('HINCRBY', ctl, step, n) end
+end
+return {'ok', left, acknowledged, unpack(refused)}

@@ -1,0 +1,49 @@
+#!lua flags=allow-oom
+-- include: prelude
+-- Reads what of a scope SQL may lack, with its scope revision and the incarnation, in one step.
+--
+-- KEYS   control of the bucket, hash of the scope
+-- Reply  {'ok', incarnation, microseconds now, {head field, value, ...}, {field, value, ...}, {phantom, ...}}
+--        {'missing'}: Redis evicted a dirty scope; its marks are gone now
+--        {'register', 1} {'revalidate', 1}
+-- Guards R6 (one reading), R1 (marks without a field are found), R17
+
+local ctl, hash = KEYS[1], KEYS[2]
+local inc = enter(ctl)
+if not inc then return {'register', 1} end
+local base, member = names(ctl, hash)
+local have = call('HGET', hash, 'i')
+if not have then
+  call('DEL', base .. 'd:' .. member)
+  call('ZREM', base .. 'dirty', member)
+  call('ZREM', base .. 'since', member)
+  call('HDEL', ctl, 'c:' .. member)
+  return {'missing'}
+end
+if have ~= inc then return {'revalidate', 1} end
+
+local names_ = {'r', 'b', 'c', 'x', 'v', 'h', 'u', 'o', 'a', 'w', 's', 't', 'm', 'k', 'q'}
+local head = {}
+for i, value in ipairs(call('HMGET', hash, unpack(names_))) do
+  if value then
+    head[#head + 1] = names_[i]
+    head[#head + 1] = value
+  end
+end
+local marks = call('SMEMBERS', base .. 'd:' .. member)
+local cleared = rev_number(call('HGET', hash, 'c') or ZERO)
+local fields, phantoms = {}, {}
+for i = 1, #marks, CHUNK do
+  local last = math.min(i + CHUNK - 1, #marks)
+  for j, value in ipairs(call('HMGET', hash, unpack(marks, i, last))) do
+    local field = marks[i + j - 1]
+    if field ~= '!' then
+      if not value or rev_number(value) <= cleared then phantoms[#phantoms + 1] = field
+      else
+        fields[#fields + 1] = field
+        fields[#fields + 1] = value
+      end
+    end
+  end
+end
+return {'ok', inc, string.format('%.0f', now()), head, fields, phantoms}

@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- include: prelude
+-- Tells how far a scope has been flushed, and asks for its flush now.
+--
+-- KEYS   control of the bucket, hash of the scope
+-- Reply  {'ok', incarnation, incarnation of the hash ('' not hot), flushed through, marks} {'register', 1}
+-- Guards R11 (evidence bears the incarnation; the due time is pulled forward, a living claim is left alone)
+
+local inc = enter(KEYS[1])
+if not inc then return {'register', 1} end
+local base, member = names(KEYS[1], KEYS[2])
+local h = call('HMGET', KEYS[2], 'i', 'f')
+local marks = call('SCARD', base .. 'd:' .. member)
+if marks > 0 then
+  local claim = call('HGET', KEYS[1], 'c:' .. member)
+  local ends = claim and tonumber(string.match(claim, '|(%d+)$')) or 0
+  local due = tonumber(call('ZSCORE', base .. 'dirty', member) or 0)
+  if due > now() and (ends <= now() or ends > now() + 3600000000) then
+    call('ZADD', base .. 'dirty', now(), member)
+    call('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base)
+  end
+end
+return {'ok', inc, h[1] or '', h[2] or ZERO, marks}

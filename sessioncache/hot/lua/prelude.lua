@@ -1,0 +1,113 @@
+-- Shared by all scripts.
+--
+-- Keys of bucket {b}, all in one hash slot; only the first two kinds are passed in KEYS, the rest follow from them:
+--   P:{b}:ctl                 hash    control: incarnation, replid, registered, delay; t:MEMBER token, c:MEMBER claim, ...
+--   P:{b}:h:MEMBER            hash    a scope; MEMBER is its kind and id
+--   P:{b}:d:MEMBER            set     its dirty fields
+--   P:{b}:dirty               zset    dirty index: MEMBER -> when it is due (microseconds)
+--   P:{b}:since               zset    MEMBER -> since when it has been dirty (microseconds)
+--   P:{b}:unflushed:X:ID      zset    sessions whose latest head SQL lacks, of a user (u), an app (a), a bare id (b)
+--   P:{b}:temp:ID             hash    temp: keys of a session
+--
+-- Fields of a scope: '=' .. key holds nine digits of revision and the JSON text (none: deleted).  Head fields:
+--   i incarnation    r scope revision   b birth     c last cleared    x deleted      f flushed through
+--   p purged: tombstones of entries up to here have been flushed and dropped
+--   n living keys    z bytes of values  v revision of the values  h revision of the head  u updated
+--   o org  a app  w user  s session id  t title  m messages  k tokens  q forked from
+-- '!' in the set of dirty fields stands for the head.
+
+local call = redis.call
+local ALPHABET = '-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz'
+local ZERO = '---------'
+local CHUNK = 4000 -- unpack fails from about 8,000 values
+
+-- Digits are never compared with < in Lua, which collates by the locale of the server.
+local function rev_number(digits)
+  local n = 0
+  for i = 1, 9 do
+    local c = string.byte(digits, i)
+    if c >= 97 then c = c - 59
+    elseif c == 95 then c = 37
+    elseif c >= 65 then c = c - 54
+    elseif c >= 48 then c = c - 47
+    else c = 0 end
+    n = n * 64 + c
+  end
+  return n
+end
+
+local function rev_digits(n)
+  local s = ''
+  for _ = 1, 9 do
+    local d = n % 64
+    s = string.sub(ALPHABET, d + 1, d + 1) .. s
+    n = (n - d) / 64
+  end
+  return s
+end
+
+local NOW
+-- Microseconds by the clock of Redis, one reading a script.
+local function now()
+  if not NOW then
+    local t = call('TIME')
+    NOW = tonumber(t[1]) * 1000000 + tonumber(t[2])
+  end
+  return NOW
+end
+
+-- R3
+local function next_revision(previous)
+  return math.max(previous + 1, now())
+end
+
+local REPLID
+local function replid()
+  if not REPLID then
+    REPLID = string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
+  end
+  return REPLID
+end
+
+-- R17: the incarnation of a bucket that SQL knows, and its flush delay; nil: the caller has to register it first.
+local function enter(ctl)
+  local c = call('HMGET', ctl, 'incarnation', 'replid', 'registered', 'delay')
+  if not c[1] or c[2] ~= replid() or c[3] ~= '1' then
+    return nil
+  end
+  return c[1], tonumber(c[4] or '1000000')
+end
+
+-- The bucket's common beginning of keys, and kind and id of a scope's hash.
+local function names(ctl, hash)
+  local base = string.sub(ctl, 1, -4)
+  return base, string.sub(hash, #base + 3)
+end
+
+-- Calls a command with a key and any number of arguments, in chunks of an even number.
+local function in_chunks(command, key, args)
+  for i = 1, #args, CHUNK do
+    call(command, key, unpack(args, i, math.min(i + CHUNK - 1, #args)))
+  end
+end
+
+-- R1, R15: marks, index and PERSIST come before any value, since Lua has no rollback.
+-- `parents` holds the ids of app, user and bare session id (32 digits each) of a session, '' else.
+local function mark(base, member, hash, fields, parents, delay)
+  in_chunks('SADD', base .. 'd:' .. member, fields)
+  if call('ZADD', base .. 'dirty', 'NX', now() + delay, member) == 1 and call('ZCARD', base .. 'dirty') == 1 then
+    call('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base)
+  end
+  call('ZADD', base .. 'since', 'NX', now(), member)
+  if parents ~= '' then
+    call('ZADD', base .. 'unflushed:a:' .. string.sub(parents, 1, 32), 'NX', now(), member)
+    call('ZADD', base .. 'unflushed:u:' .. string.sub(parents, 33, 64), 'NX', now(), member)
+    call('ZADD', base .. 'unflushed:b:' .. string.sub(parents, 65, 96), 'NX', now(), member)
+  end
+  call('PERSIST', hash)
+end
+
+-- R13: whatever brings a hash into being or changes it takes the token away from a loader in flight.
+local function destroy_token(ctl, member)
+  call('HDEL', ctl, 't:' .. member)
+end

@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+-- include: prelude
+-- Moves the due time of claimed scopes: a worker that works long renews its lease, one that failed backs off.
+--
+-- KEYS   control of the bucket
+-- ARGV   worker, microseconds from now, member...
+-- Reply  {'ok', how many of them this worker still holds}
+-- Guards R9 (only the holder's claims), R15
+
+local base = string.sub(KEYS[1], 1, -4)
+local ends = string.format('%.0f', now() + tonumber(ARGV[2]))
+local held = 0
+for i = 3, #ARGV do
+  local claim = call('HGET', KEYS[1], 'c:' .. ARGV[i])
+  if claim and string.match(claim, '^(.-)|') == ARGV[1] then
+    held = held + call('ZADD', base .. 'dirty', 'XX', 'CH', ends, ARGV[i])
+    call('HSET', KEYS[1], 'c:' .. ARGV[i], string.match(claim, '^(.*|)') .. ends)
+  end
+end
+return {'ok', held}

@@ -1,0 +1,29 @@
+#!lua
+-- include: prelude writing
+-- Writes any mix of scopes in one atomic step: set, delete, increment, append, each optionally only if unchanged.
+--
+-- KEYS   per part: control of its bucket, hash of its scope (of a temp: part: the temp hash; the session's part is first then)
+-- ARGV   most keys and most bytes of a scope, most bytes of a value, seconds a temp hash lives, then the parts (writing.lua)
+-- Reply  {'ok', revision, {incarnation, flushed through, changed, results} per part}
+--        {'register', part} {'revalidate', part} {'cold', part...} {'gone'}
+--        {'stale', part, operation, ...} ({'stale'}: if_revision) {'limit', part, operation, 'value'|'keys'|'bytes'}
+--        {'mismatch', part, operation} {'compute', part, operation, text, revision}: the client computes what Lua cannot
+-- Guards R1 (one step, its order), R2 (deltas), R3, R5 (birth), R12 (no partial scope), R15 (dirty is pinned), R17
+
+local parts = parse_parts(5)
+local refusal = check_parts(parts)
+if refusal then return refusal end
+
+local any = false
+for _, p in ipairs(parts) do
+  p.changed = #p.marks > 0
+  any = any or p.changed
+end
+if not any then return report(parts, parts[1].v) end
+
+local revision = rev_digits(next_revision(previous))
+for _, p in ipairs(parts) do
+  if p.changed and p.kind == 't' then write_temp(p, revision, parts[1])
+  elseif p.changed then write_scope(p, revision, p.kind == 's' and {'h', revision, 'u', revision} or {}) end
+end
+return report(parts, revision)
