@@ -1,0 +1,107 @@
+"""Session state for fleets of AI agents: shared at Redis speed, written behind to SQL, nothing acknowledged lost.
+
+::
+
+    async with SessionCache.connect(app="support") as cache:
+        session = await cache.create("ada", state={"step": 0, "user:language": "en"})
+        await session.update({"step": 1, "temp:pending": "lookup"})
+        await session.flush()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sessioncache.errors import (
+    AmbiguousSessionError,
+    BackPressureError,
+    ConfigurationError,
+    DeadLetterError,
+    DurableTierUnavailableError,
+    FlushTimeoutError,
+    HotTierUnavailableError,
+    InvalidNameError,
+    InvalidValueError,
+    LeaseUnavailableError,
+    LimitExceededError,
+    MemoryFullError,
+    NoSessionError,
+    OutcomeUnknownError,
+    PartlyAppliedError,
+    SchemaVersionError,
+    SessionCacheError,
+    SessionExistsError,
+    SessionNotFoundError,
+    StaleLeaseError,
+    StaleSessionError,
+    TypeMismatchError,
+    WriteLostError,
+)
+from sessioncache.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, new_session_id
+
+if TYPE_CHECKING:
+    from sessioncache.cache import SessionCache
+    from sessioncache.durable.migrate import upgrade_schema
+    from sessioncache.info import SessionInfo, SessionPage
+    from sessioncache.scope import Scope
+    from sessioncache.session import Session
+
+__all__ = [
+    "APP_PREFIX",
+    "TEMP_PREFIX",
+    "USER_PREFIX",
+    "AmbiguousSessionError",
+    "BackPressureError",
+    "ConfigurationError",
+    "DeadLetterError",
+    "DurableTierUnavailableError",
+    "FlushTimeoutError",
+    "HotTierUnavailableError",
+    "InvalidNameError",
+    "InvalidValueError",
+    "LeaseUnavailableError",
+    "LimitExceededError",
+    "MemoryFullError",
+    "NoSessionError",
+    "OutcomeUnknownError",
+    "PartlyAppliedError",
+    "SchemaVersionError",
+    "Scope",
+    "Session",
+    "SessionCache",
+    "SessionCacheError",
+    "SessionExistsError",
+    "SessionInfo",
+    "SessionNotFoundError",
+    "SessionPage",
+    "StaleLeaseError",
+    "StaleSessionError",
+    "TypeMismatchError",
+    "WriteLostError",
+    "new_session_id",
+    "upgrade_schema",
+]
+
+# Loaded when they are first used: they bring the Redis client and SQLAlchemy along.
+_LAZY = {
+    "Scope": "sessioncache.scope",
+    "Session": "sessioncache.session",
+    "SessionCache": "sessioncache.cache",
+    "SessionInfo": "sessioncache.info",
+    "SessionPage": "sessioncache.info",
+    "upgrade_schema": "sessioncache.durable.migrate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,232 @@
+"""The cache: sessions of one app, and the connections that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from sessioncache import listing
+from sessioncache.connecting import Connecting, Resources
+from sessioncache.creation import Creation
+from sessioncache.durability import flush, prune
+from sessioncache.errors import InvalidNameError, SessionExistsError, SessionNotFoundError
+from sessioncache.hot.calls import Content, Gone, Wanted
+from sessioncache.hot.link import HotLink
+from sessioncache.info import SessionPage, info_of
+from sessioncache.ledger import Ledger
+from sessioncache.names import KeyScope, check_name, new_session_id
+from sessioncache.scope import Scope
+from sessioncache.scopes import app_id, app_ref, bucket_of, user_id, user_ref
+from sessioncache.session import Session, SessionPlaces, not_found
+from sessioncache.settings import CacheSettings
+from sessioncache.tiers import Tiers
+from sessioncache.values import Json
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+_MANY_LEDGERS = 1_024
+"""Handles with writes that are not known to be durable, from which on the cache looks which of them are by now."""
+
+
+class SessionCache:
+    """Session state of one app (and org), shared by all processes that use the same Redis and database.
+
+    Open it with `connect`, or over a Redis client and an engine of your own, which stay yours to close.
+    """
+
+    def __init__(self, redis: Redis, engine: AsyncEngine, *, app: str, org: str = "", **settings: Any) -> None:
+        """A cache over the caller's `redis.asyncio.Redis` and `AsyncEngine`; nothing is sent before the first call.
+
+        Settings are those of `CacheSettings`.  ConfigurationError, InvalidNameError.
+        """
+        from sessioncache.durable.tier import DurableTier
+
+        tiers = Tiers(HotLink(redis, owned=False), DurableTier(engine), CacheSettings.of(settings))
+        self._set_up(tiers, app, org, [], None)
+
+    def _set_up(self, tiers: Tiers, app: str, org: str, ledgers: list[Ledger], resources: Resources | None) -> None:
+        self.app = check_name("app", app, empty=True)
+        self.org = check_name("org", org, empty=True)
+        self._tiers = tiers
+        self._ledgers = ledgers
+        self._many = _MANY_LEDGERS
+        self._resources = resources
+
+    @classmethod
+    def _over(cls, tiers: Tiers, app: str, org: str, ledgers: list[Ledger], resources: Resources | None = None) -> Self:
+        cache = cls.__new__(cls)
+        cache._set_up(tiers, app, org, ledgers, resources)
+        return cache
+
+    @classmethod
+    def connect(
+        cls,
+        redis_url: str | None = None,
+        database_url: str | None = None,
+        *,
+        app: str,
+        org: str = "",
+        data_dir: str | None = None,
+        **settings: Any,
+    ) -> Connecting[SessionCache]:
+        """Open a cache: ``async with SessionCache.connect(…) as cache`` or ``cache = await SessionCache.connect(…)``.
+
+        Without URLs: SESSIONCACHE_REDIS_URL and SESSIONCACHE_DATABASE_URL, else a Valkey server and a SQLite file in
+        `data_dir`, which all processes share that name the same folder.  Settings are those of `CacheSettings`.
+        ConfigurationError, SchemaVersionError, HotTierUnavailableError, DurableTierUnavailableError.
+        """
+        check_name("app", app, empty=True)
+        check_name("org", org, empty=True)
+
+        def over(tiers: Tiers, resources: Resources) -> SessionCache:
+            return cls._over(tiers, app, org, [], resources)
+
+        return Connecting(over, redis_url, database_url, data_dir, CacheSettings.of(settings))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close what `connect` opened, and the connections made over the caller's client.
+
+        What was written and is not yet flushed stays in Redis, and a worker flushes it.
+        """
+        if self._resources is not None:
+            await self._resources.aclose()
+        else:
+            await self._tiers.aclose()
+
+    def bound_to(self, *, org: str | None = None, app: str | None = None) -> SessionCache:
+        """Another tenant or app on the same connections; this object closes them."""
+        org, app = self.org if org is None else org, self.app if app is None else app
+        return _Bound._over(self._tiers, app, org, [])
+
+    # ---- sessions
+
+    async def create(
+        self,
+        user: str,
+        *,
+        session_id: str | None = None,
+        state: Mapping[str, Json] | None = None,
+        title: str = "",
+    ) -> Session:
+        """Create a session with its initial state (keys may bear prefixes), in one atomic step.
+
+        SessionExistsError, and nothing is changed, if a session of this user has the id.
+        """
+        generated = session_id is None
+        places = self._places(user, new_session_id() if session_id is None else session_id)
+        creation = Creation(self._tiers, places, title, state or {}, generated=generated)
+        return await creation.run(await self._ledger_source())
+
+    async def get(self, user: str, session_id: str) -> Session:
+        """A session with its merged state; SessionNotFoundError."""
+        places = self._places(user, session_id)
+        wanted = [Wanted(place, temp=scope is KeyScope.TEMP) for scope, place in places.by_scope.items()]
+        try:
+            contents = await self._tiers.perform(lambda: self._tiers.hot.read(wanted))
+        except Gone:
+            raise not_found(session_id) from None
+        by_scope: dict[KeyScope, Content] = dict(zip(places.by_scope, contents, strict=True))
+        return Session.read(self._tiers, await self._ledger_source(), places, by_scope)
+
+    async def get_or_create(
+        self, user: str, session_id: str, *, state: Mapping[str, Json] | None = None, title: str = ""
+    ) -> tuple[Session, bool]:
+        """A session, created with this state if there was none (and whether it was); resets nothing that exists."""
+        while True:
+            try:
+                return await self.get(user, session_id), False
+            except SessionNotFoundError:
+                pass
+            try:
+                return await self.create(user, session_id=session_id, state=state, title=title), True
+            except SessionExistsError:
+                continue
+
+    async def delete(self, user: str, session_id: str) -> bool:
+        """Delete a session with its private and `temp:` keys, at once for every process; whether it existed."""
+        place = self._places(user, session_id).session
+        try:
+            existed, written = await self._tiers.perform(lambda: self._tiers.hot.delete(place, b""))
+        except Gone:
+            return False
+        if existed:
+            (await self._ledger_source())().note_delete(place, written)
+        return existed
+
+    async def list(self, user: str | None = None, *, limit: int | None = 50) -> SessionPage:
+        """Sessions of a user, or of the whole app, last updated first; `limit` None: all."""
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidNameError(f"limit must be a whole number from 0, or None, not {limit!r}")
+        n = self._tiers.settings.buckets
+        if user is None:
+            heads = await listing.list_heads(
+                self._tiers, by="app", scope_id=app_id(self.org, self.app), buckets=range(n), limit=limit
+            )
+        else:
+            bucket = bucket_of(n, self.org, self.app, check_name("user", user, empty=True))
+            heads = await listing.list_heads(
+                self._tiers, by="user", scope_id=user_id(self.org, self.app, user), buckets=[bucket], limit=limit
+            )
+        return SessionPage([info_of(head) for head in heads], None)
+
+    # ---- shared scopes
+
+    def user_scope(self, user: str) -> Scope:
+        """The keys that all sessions of a user share, written without prefix."""
+        ref = user_ref(self._tiers.settings.buckets, self.org, self.app, check_name("user", user, empty=True))
+        return Scope(self._tiers, self._open_ledger, self._tiers.layout.place(ref))
+
+    def app_scope(self) -> Scope:
+        """The keys that all sessions of the app share, written without prefix."""
+        ref = app_ref(self._tiers.settings.buckets, self.org, self.app)
+        return Scope(self._tiers, self._open_ledger, self._tiers.layout.place(ref))
+
+    # ---- durability
+
+    async def flush(self, timeout: float = 30) -> None:
+        """Wait until all that this cache object and its handles wrote is durable; `timeout` in seconds.
+
+        FlushTimeoutError, DeadLetterError, WriteLostError.
+        """
+        await flush(self._tiers, list(self._ledgers), timeout)
+        self._drop_settled()
+
+    def _places(self, user: str, session_id: str) -> SessionPlaces:
+        check_name("user", user, empty=True)
+        check_name("a session id", session_id)
+        return SessionPlaces.of(self._tiers, self.org, self.app, user, session_id)
+
+    def _open_ledger(self) -> Ledger:
+        ledger = Ledger()
+        self._ledgers.append(ledger)
+        return ledger
+
+    async def _ledger_source(self) -> Callable[[], Ledger]:
+        """Where a new handle gets its ledger; now and then forgets what is durable, so that memory stays bounded."""
+        if len(self._ledgers) >= self._many:
+            self._drop_settled()
+            await prune(self._tiers, self._ledgers[:_MANY_LEDGERS])
+            self._drop_settled()
+            self._many = len(self._ledgers) + _MANY_LEDGERS
+        return self._open_ledger
+
+    def _drop_settled(self) -> None:
+        self._ledgers[:] = [ledger for ledger in self._ledgers if ledger]
+
+
+class _Bound(SessionCache):
+    """A cache on another cache's connections."""
+
+    async def aclose(self) -> None:
+        """Nothing to close: the connections are the other cache's."""

@@ -1,0 +1,138 @@
+"""Connecting: from URLs, the environment or a data folder to tiers that have been checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import Generic, Protocol, TypeVar
+
+from sessioncache.deadline import within
+from sessioncache.errors import ConfigurationError
+from sessioncache.hot.link import HotLink
+from sessioncache.settings import CacheSettings
+from sessioncache.tiers import Tiers
+
+REDIS_URL = "SESSIONCACHE_REDIS_URL"
+DATABASE_URL = "SESSIONCACHE_DATABASE_URL"
+DATA_DIR = "SESSIONCACHE_DATA_DIR"
+DEFAULT_DATA_DIR = ".sessioncache"
+
+
+class Closing(Protocol):
+    """Something with connections."""
+
+    async def aclose(self) -> None:
+        """Close them."""
+
+
+C = TypeVar("C", bound=Closing)
+
+
+class Resources:
+    """What was opened for a cache, to be closed with it."""
+
+    def __init__(self, tiers: Tiers, stack: AsyncExitStack) -> None:
+        self.tiers = tiers
+        self._stack = stack
+
+    async def aclose(self) -> None:
+        """Close the connections; leave the data folder, whose server ends with its last user."""
+        await self._stack.aclose()
+
+
+class Connecting(Generic[C]):
+    """A cache that is about to be opened: await it, or use it as an asynchronous context manager."""
+
+    def __init__(
+        self,
+        over: Callable[[Tiers, Resources], C],
+        redis_url: str | None,
+        database_url: str | None,
+        data_dir: str | None,
+        settings: CacheSettings,
+    ) -> None:
+        self._over = over
+        self._redis_url = redis_url or os.environ.get(REDIS_URL)
+        self._database_url = database_url or os.environ.get(DATABASE_URL)
+        self._data_dir = data_dir or os.environ.get(DATA_DIR) or DEFAULT_DATA_DIR
+        self._settings = settings
+        self._cache: C | None = None
+
+    def __await__(self) -> Generator[None, None, C]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> C:
+        self._cache = await self._open()
+        return self._cache
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._cache is not None:
+            await self._cache.aclose()
+
+    async def _open(self) -> C:
+        resources = await open_resources(self._redis_url, self._database_url, self._data_dir, self._settings)
+        return self._over(resources.tiers, resources)
+
+
+@asynccontextmanager
+async def open_urls(
+    redis_url: str | None, database_url: str | None, data_dir: str, *, start_worker: bool = False
+) -> AsyncIterator[tuple[str, str]]:
+    """The URLs of both tiers: those given, or, without any, those of the embedded default, kept running meanwhile.
+
+    The embedded database's schema is brought up to date.
+    """
+    if redis_url and database_url:
+        yield redis_url, database_url
+        return
+    check_both(redis_url, database_url)
+    from sessioncache.embedded import Embedded
+
+    embedded = await Embedded.open(data_dir, start_worker=start_worker)
+    try:
+        await _upgrade(embedded.database_url)
+        yield embedded.redis_url, embedded.database_url
+    finally:
+        await embedded.aclose()
+
+
+def check_both(redis_url: str | None, database_url: str | None) -> None:
+    """Raise ConfigurationError where only one of the two URLs is given."""
+    if bool(redis_url) != bool(database_url):
+        given, missing = ("Redis", DATABASE_URL) if redis_url else ("the database", REDIS_URL)
+        raise ConfigurationError(f"only the URL of {given} is given: set {missing} too, or none of both")
+
+
+async def open_resources(
+    redis_url: str | None, database_url: str | None, data_dir: str, settings: CacheSettings
+) -> Resources:
+    """Tiers behind URLs, or, without any, the embedded default with its worker; checked (see Installation)."""
+    async with AsyncExitStack() as stack:
+        urls = await stack.enter_async_context(open_urls(redis_url, database_url, data_dir, start_worker=True))
+        tiers = _tiers(*urls, settings)
+        stack.push_async_callback(tiers.aclose)
+        with within(settings.timeout):
+            await tiers.installation.check()
+        return Resources(tiers, stack.pop_all())
+
+
+def _tiers(redis_url: str, database_url: str, settings: CacheSettings) -> Tiers:
+    from sessioncache.durable.tier import DurableTier
+
+    link = HotLink.from_url(redis_url, connect_timeout=settings.timeout)
+    return Tiers(link, DurableTier.connect(database_url), settings)
+
+
+async def _upgrade(database_url: str) -> None:
+    from sessioncache.durable.engine import create_engine
+    from sessioncache.durable.migrate import upgrade_schema
+
+    engine = create_engine(database_url)
+    try:
+        await upgrade_schema(engine)
+    finally:
+        await engine.dispose()

@@ -1,0 +1,145 @@
+"""flush(): waits for positive evidence that writes are durable (R11)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from sessioncache.deadline import within
+from sessioncache.durable.tier import Evidence
+from sessioncache.entries import Entry
+from sessioncache.errors import DurableTierUnavailableError, FlushTimeoutError, HotTierUnavailableError, WriteLostError
+from sessioncache.hot.calls import Content, FlushState, Gone, Wanted
+from sessioncache.ledger import Ledger, Pending, fingerprint
+from sessioncache.revisions import DIGITS, ZERO, decode_revision
+from sessioncache.tiers import Tiers
+
+_FIRST_PAUSE = 0.01
+_LONGEST_PAUSE = 0.25
+_AT_ONCE = 256
+"""Scopes that are asked for in one round trip."""
+_SILENT = 30.0
+"""Seconds without a heartbeat after which a worker counts as gone."""
+
+
+async def flush(tiers: Tiers, ledgers: Iterable[Ledger], seconds: float) -> None:
+    """Wait until everything in the ledgers is durable.
+
+    Raises FlushTimeoutError, and WriteLostError where Redis forgot a write.
+    """
+    todo = [(ledger, pending) for ledger in ledgers for pending in ledger.pending()]
+    loop = asyncio.get_running_loop()
+    ends, pause, rounds = loop.time() + seconds, _FIRST_PAUSE, 0
+    while True:
+        todo = await _round(tiers, todo, patient=rounds % 4 != 3)
+        if not todo:
+            return
+        if loop.time() + pause >= ends:
+            raise FlushTimeoutError(await _why_late(tiers, len(todo), seconds))
+        await asyncio.sleep(pause)
+        pause, rounds = min(2 * pause, _LONGEST_PAUSE), rounds + 1
+
+
+async def prune(tiers: Tiers, ledgers: Iterable[Ledger]) -> None:
+    """Forget what is durable by now, without waiting for the rest."""
+    todo = [(ledger, pending) for ledger in ledgers for pending in ledger.pending()]
+    for at in range(0, len(todo), _AT_ONCE):
+        part = todo[at : at + _AT_ONCE]
+        for (ledger, pending), state in zip(part, await _states(tiers, part), strict=True):
+            if pending.settled(state):
+                ledger.forget(pending)
+
+
+async def _round(tiers: Tiers, todo: list[tuple[Ledger, Pending]], *, patient: bool) -> list[tuple[Ledger, Pending]]:
+    left: list[tuple[Ledger, Pending]] = []
+    for at in range(0, len(todo), _AT_ONCE):
+        part = todo[at : at + _AT_ONCE]
+        try:
+            states = await _states(tiers, part)
+            for (ledger, pending), state in zip(part, states, strict=True):
+                if pending.settled(state) or await _shown_by_sql(tiers, pending, state, patient=patient):
+                    ledger.forget(pending)
+                else:
+                    left.append((ledger, pending))
+        except (HotTierUnavailableError, DurableTierUnavailableError):
+            return left + [one for one in todo[at:] if one not in left]
+    return left
+
+
+async def _states(tiers: Tiers, part: list[tuple[Ledger, Pending]]) -> list[FlushState]:
+    places = [pending.place for _, pending in part]
+    return await tiers.perform(lambda: tiers.hot.flush_state(places))
+
+
+async def _shown_by_sql(tiers: Tiers, pending: Pending, state: FlushState, *, patient: bool) -> bool:
+    """Whether SQL shows the writes; raises WriteLostError where neither tier has them."""
+    unchanged = state.incarnation == pending.incarnation
+    if patient and unchanged and state.marks:
+        return False
+    with within(tiers.settings.timeout):
+        evidence = await tiers.durable.evidence(pending.place.ref, list(pending.entries))
+    if _proves(pending, evidence):
+        return True
+    if unchanged and state.marks:
+        return False
+    await _check_still_hot(tiers, pending)
+    return False
+
+
+def _proves(pending: Pending, evidence: Evidence) -> bool:
+    """A row at or above the writes will do while the fence names their incarnation; else it must be the very row."""
+    in_force = evidence.fence == pending.incarnation.decode()
+    head = evidence.head
+    cleared = head.cleared if head else 0
+    if pending.life:
+        life = decode_revision(pending.life)
+        events = {head.birth, head.cleared} if head else set()
+        if not (max(events, default=0) >= life if in_force else life in events):
+            return False
+    for key, (digits, text) in pending.entries.items():
+        revision, row = decode_revision(digits), evidence.rows.get(key)
+        above = in_force and (cleared >= revision or (row is not None and row.revision >= revision))
+        if not (above or _is_row(row, revision, text)):
+            return False
+    return True
+
+
+def _is_row(row: Entry | None, revision: int, text: bytes) -> bool:
+    return row is not None and row.revision == revision and fingerprint(row.text) == text
+
+
+async def _check_still_hot(tiers: Tiers, pending: Pending) -> None:
+    """Raise WriteLostError unless the hot tier still holds exactly what was written."""
+    wanted = Wanted(pending.place, keys=list(pending.entries))
+    try:
+        (content,) = await tiers.perform(lambda: tiers.hot.read([wanted]))
+    except Gone:
+        content = None
+    if content is None or not _holds(content, pending):
+        raise WriteLostError(
+            "Redis forgot what it knew before this write was durable, or it cannot be told any more whether the write "
+            "survived: read the keys again",
+            keys=tuple(pending.entries),
+        )
+
+
+def _holds(content: Content, pending: Pending) -> bool:
+    entries = content.entries
+    for key, (digits, text) in pending.entries.items():
+        value = entries.get(key, b"")
+        if text and value[:DIGITS] != digits:
+            return False
+        if not text and value:
+            return False
+    return not pending.life or pending.life == content.head.get(b"b", ZERO)
+
+
+async def _why_late(tiers: Tiers, scopes: int, seconds: float) -> str:
+    told = f"{scopes} scopes were not durable after {seconds:g} s; their changes are still waiting in Redis"
+    try:
+        beats = await tiers.backlog.heartbeats()
+        now = await tiers.link.command(b"TIME")
+    except HotTierUnavailableError:
+        return told + " (which cannot be reached)"
+    alive = [beat for beat in beats.values() if int(now[0]) - beat / 1_000_000 < _SILENT]
+    return told if alive else told + ": no worker is alive, start sessioncache-worker"

@@ -1,0 +1,298 @@
+"""Handles: reading and writing the keys of one session, or of one shared scope."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from sessioncache import numbers
+from sessioncache.deadline import within
+from sessioncache.draft import Edit, KeyChange
+from sessioncache.durability import flush
+from sessioncache.errors import (
+    InvalidNameError,
+    LimitExceededError,
+    SessionNotFoundError,
+    StaleSessionError,
+    TypeMismatchError,
+)
+from sessioncache.hot.calls import Content, Gone, Operation, Part, Refused, Wanted, Written
+from sessioncache.hot.layout import Place
+from sessioncache.ledger import Ledger
+from sessioncache.names import Key, KeyScope
+from sessioncache.revisions import DIGITS, ZERO, decode_revision, encode_revision
+from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
+from sessioncache.tiers import Tiers
+from sessioncache.values import Json, decode_value, encode_value
+
+T = TypeVar("T")
+
+_LIMITS = {
+    "value": f"the value would have more than {MAX_VALUE_BYTES} bytes as JSON",
+    "keys": f"the scope would have more than {MAX_SCOPE_KEYS} keys",
+    "bytes": f"the scope would have more than {MAX_SCOPE_BYTES} bytes of values",
+}
+
+
+class State(Mapping[str, Any]):
+    """A read-only view of what a handle last read and wrote; every access decodes a value of its own."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: dict[str, bytes]) -> None:
+        self._values = values
+
+    def __getitem__(self, key: str) -> Any:
+        return decode_value(self._values[key][DIGITS:])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._values))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"<State of {len(self._values)} keys>"
+
+
+class Handle(ABC):
+    """What sessions and shared scopes have in common.
+
+    A write is one atomic step.  Besides the errors named at each call, every call may raise HotTierUnavailableError,
+    DurableTierUnavailableError (for what is not hot), InvalidNameError and, if it writes, OutcomeUnknownError,
+    MemoryFullError, InvalidValueError and LimitExceededError.
+    """
+
+    def __init__(self, tiers: Tiers, open_ledger: Callable[[], Ledger]) -> None:
+        self._tiers = tiers
+        self._open_ledger = open_ledger
+        self._ledger: Ledger | None = None
+        self._values: dict[str, bytes] = {}
+        self._revision = ZERO
+
+    # ---- what a kind of handle says of itself
+
+    @abstractmethod
+    def _split(self, key: object) -> Key:
+        """The scope of a key and its name there."""
+
+    @abstractmethod
+    def _full(self, scope: KeyScope, name: str) -> str:
+        """The key as the caller writes it."""
+
+    @abstractmethod
+    def _places(self) -> Mapping[KeyScope, Place]:
+        """The scopes of this handle, the one that is always part of a call first."""
+
+    @property
+    def _birth(self) -> bytes:
+        """The life of the session that this handle belongs to; empty for shared scopes."""
+        return b""
+
+    def _gone(self) -> SessionNotFoundError:
+        return SessionNotFoundError("there is no such session")
+
+    def _noticed(self, content: Content) -> None:
+        """The head of the handle's own scope was read."""
+        self._revision = content.head.get(b"v") or content.head.get(b"r") or ZERO
+
+    def _changed(self, revision: bytes) -> None:
+        """The handle's own scope was written."""
+        self._revision = revision
+
+    # ---- reading
+
+    @property
+    def state(self) -> State:
+        """All keys as last read by this handle, plus its own writes; changing a value in it changes nothing else."""
+        return State(self._values)
+
+    @property
+    def revision(self) -> int:
+        """The revision of the handle's own keys, as last read or written by it."""
+        return decode_revision(self._revision)
+
+    async def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key as the hot tier has it now; `default` where it is absent."""
+        scope, name = self._split(key)
+        value = (await self._read({scope: [name]}))[scope].entries.get(name)
+        full = self._full(scope, name)
+        if value is None:
+            self._values.pop(full, None)
+            return default
+        self._values[full] = value
+        return decode_value(value[DIGITS:])
+
+    async def refresh(self) -> None:
+        """Read everything again, in one atomic step."""
+        await self.read_all()
+
+    async def read_all(self) -> Mapping[str, bytes]:
+        """Read everything again: key -> nine digits of revision and JSON text."""
+        self._take_values(await self._read(dict.fromkeys(self._places())))
+        return self._values
+
+    def _take_values(self, contents: Mapping[KeyScope, Content]) -> None:
+        values: dict[str, bytes] = {}
+        for scope, content in contents.items():
+            prefix = self._full(scope, "")
+            values.update({prefix + n: v for n, v in content.entries.items()} if prefix else content.entries)
+        self._values = values
+
+    async def _read(self, keys: Mapping[KeyScope, list[str] | None]) -> dict[KeyScope, Content]:
+        places = self._places()
+        own = next(iter(places))
+        asked = {own: keys.get(own, []), **keys}
+        wanted = [
+            Wanted(places[s], names, self._birth if s is own else b"", temp=s is KeyScope.TEMP)
+            for s, names in asked.items()
+        ]
+        contents = await self._call(lambda: self._tiers.hot.read(wanted))
+        self._noticed(contents[0])
+        return dict(zip(asked, contents, strict=True))
+
+    async def _call(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await self._tiers.perform(attempt)
+        except Gone:
+            raise self._gone() from None
+
+    # ---- writing
+
+    async def set(self, key: str, value: Json) -> int:
+        """Set one key; the new revision."""
+        return await self.update({key: value})
+
+    async def update(
+        self, mapping: Mapping[str, Json], *, delete: Iterable[str] = (), if_revision: int | None = None
+    ) -> int:
+        """Set and delete keys in one step; the new revision.
+
+        StaleSessionError, and nothing is written, if the handle's own keys are not at `if_revision` any more.
+        """
+        changes: dict[KeyScope, list[Operation]] = {}
+        for key, value in mapping.items():
+            scope, name = self._split(key)
+            changes.setdefault(scope, []).append(Operation(b"S", name, encode_value(key, value)))
+        if isinstance(delete, str):
+            raise InvalidNameError("delete takes several keys, not a str")
+        for key in delete:
+            if key in mapping:
+                raise InvalidNameError(f"the key {key!r} is both set and deleted")
+            scope, name = self._split(key)
+            changes.setdefault(scope, []).append(Operation(b"D", name))
+        return decode_revision((await self._write(changes, if_revision)).revision)
+
+    async def delete(self, key: str) -> bool:
+        """Delete one key; whether it existed."""
+        return await self._change_one(key, b"D") == 1
+
+    async def increment(self, key: str, by: float = 1) -> Any:
+        """Add to a number, in one atomic step; the new number.  Absent counts as 0.
+
+        TypeMismatchError where the value is no number.
+        """
+        numbers.check(key, by)
+        return decode_value(bytes(await self._change_one(key, b"I", encode_value(key, by), by)))
+
+    async def append(self, key: str, *items: Json) -> int:
+        """Append to a list, in one atomic step; the new length.  Absent counts as empty.
+
+        TypeMismatchError where the value is no list.
+        """
+        texts = [encode_value(f"{key}[+{index}]", item) for index, item in enumerate(items)]
+        return len(decode_value(bytes(await self._change_one(key, b"A", b",".join(texts)))))
+
+    def edit(self, *, overwrite: bool = False) -> Edit:
+        """A draft of fresh values: ``async with s.edit() as draft``; what differs on exit is written in one step.
+
+        StaleSessionError (`.keys`), and nothing is written, where a changed key is not as the draft read it any more,
+        unless `overwrite`.
+        """
+        return Edit(self, overwrite=overwrite)
+
+    async def apply(self, changes: Iterable[KeyChange]) -> None:
+        """Write the changes of a draft in one step; StaleSessionError where a key is not as it was read any more."""
+        sorted_out: dict[KeyScope, list[Operation]] = {}
+        for key, text, expected in changes:
+            scope, name = self._split(key)
+            operation = Operation(b"D", name, b"", expected) if text is None else Operation(b"S", name, text, expected)
+            sorted_out.setdefault(scope, []).append(operation)
+        if sorted_out:
+            await self._write(sorted_out)
+
+    async def flush(self, timeout: float = 30) -> None:
+        """Wait until every write through this handle is durable; `timeout` in seconds.
+
+        FlushTimeoutError, DeadLetterError, WriteLostError.
+        """
+        if self._ledger:
+            with within(timeout):
+                await flush(self._tiers, [self._ledger], timeout)
+
+    async def _change_one(self, key: str, code: bytes, text: bytes = b"", by: float = 0) -> bytes | int:
+        """Change one key; the result of its operation."""
+        scope, name = self._split(key)
+        changes = {scope: [Operation(code, name, text)]}
+        outcome = await self._try_write(changes)
+        while isinstance(outcome, Refused) and outcome.why in ("compute", "stale"):
+            # What Lua cannot add exactly is added here, and written only if nobody else was faster.
+            if outcome.why == "compute":
+                total = encode_value(key, numbers.add(key, decode_value(outcome.text), by))
+                outcome = await self._try_write({scope: [Operation(b"S", name, total, outcome.revision)]})
+            else:
+                outcome = await self._try_write(changes)
+        written = self._accepted(outcome, changes)
+        result = written.parts[list(self._parts(changes)).index(scope)].results[0]
+        return self._values[self._full(scope, name)][DIGITS:] if code in (b"I", b"A") else result
+
+    async def _write(self, changes: Mapping[KeyScope, list[Operation]], if_revision: int | None = None) -> Written:
+        return self._accepted(await self._try_write(changes, if_revision), changes)
+
+    async def _try_write(
+        self, changes: Mapping[KeyScope, list[Operation]], if_revision: int | None = None
+    ) -> Written | Refused:
+        parts = self._parts(changes, b"" if if_revision is None else encode_revision(if_revision))
+        outcome = await self._call(lambda: self._tiers.hot.write(list(parts.values())))
+        if isinstance(outcome, Written):
+            self._note(parts, outcome)
+        return outcome
+
+    def _parts(self, changes: Mapping[KeyScope, list[Operation]], if_revision: bytes = b"") -> dict[KeyScope, Part]:
+        """The handle's own scope first: its life and revision are checked by every write."""
+        places = self._places()
+        own = next(iter(places))
+        parts = {own: Part(places[own], changes.get(own, []), self._birth, if_revision)}
+        for scope, operations in changes.items():
+            if scope is not own:
+                parts[scope] = Part(places[scope], operations, temp=scope is KeyScope.TEMP)
+        return parts
+
+    def _note(self, parts: Mapping[KeyScope, Part], written: Written, *, life: bool = False) -> None:
+        for (scope, part), done in zip(parts.items(), written.parts, strict=True):
+            for operation, result in zip(part.operations, done.results, strict=True):
+                key = self._full(scope, operation.key)
+                if operation.code == b"D":
+                    self._values.pop(key, None)
+                else:
+                    self._values[key] = written.revision + (
+                        result if isinstance(result, bytes) and result else operation.text
+                    )
+        if written.parts[0].changed:
+            self._changed(written.revision)
+        if self._ledger is None:
+            self._ledger = self._open_ledger()
+        self._ledger.note(list(parts.values()), written, life=life)
+
+    def _accepted(self, outcome: Written | Refused, changes: Mapping[KeyScope, list[Operation]]) -> Written:
+        if isinstance(outcome, Written):
+            return outcome
+        parts = list(self._parts(changes).items())
+        keys = tuple(self._full(parts[i][0], parts[i][1].operations[j].key) for i, j in outcome.where if j >= 0)
+        if outcome.why == "stale":
+            what = f"the keys {', '.join(map(repr, keys))} were changed" if keys else "the keys were changed"
+            raise StaleSessionError(f"{what} by somebody else since they were read; nothing was written", keys=keys)
+        if outcome.why == "mismatch":
+            raise TypeMismatchError(f"the value of {keys[0]!r} is not a list; nothing was written", key=keys[0])
+        raise LimitExceededError(_LIMITS[outcome.detail] + "; nothing was written")

@@ -1,0 +1,52 @@
+"""What is told about a session.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sessioncache.entries import Head
+from sessioncache.revisions import revision_time
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A session as lists show it."""
+
+    id: str
+    org: str
+    app: str
+    user: str
+    title: str
+    created_at: datetime
+    """Aware, UTC, by the clock of Redis."""
+    updated_at: datetime
+    """The last write to the session's own keys, touch or rename; shared and `temp:` state do not move it."""
+    message_count: int
+    token_total: int
+    forked_from: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """One page of a list."""
+
+    items: list[SessionInfo]
+    cursor: str | None
+    """What to pass for the next page; None after the last one."""
+
+
+def info_of(head: Head) -> SessionInfo:
+    """What is told of the session with this head."""
+    return SessionInfo(
+        id=head.session,
+        org=head.org,
+        app=head.app,
+        user=head.user,
+        title=head.title,
+        created_at=revision_time(head.birth),
+        updated_at=revision_time(head.updated),
+        message_count=head.message_count,
+        token_total=head.token_total,
+        forked_from=head.forked_from or None,
+    )

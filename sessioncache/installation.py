@@ -1,0 +1,109 @@
+"""What an installation was set up with, recorded in both tiers; whoever differs refuses to start."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping
+
+from sessioncache.durable.migrate import check_schema
+from sessioncache.durable.tier import DurableTier
+from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
+from sessioncache.hot.incarnations import Incarnations
+from sessioncache.hot.link import HotLink
+from sessioncache.settings import (
+    LAYOUT_VERSION,
+    MAX_SCOPE_BYTES,
+    MAX_SCOPE_KEYS,
+    MAX_VALUE_BYTES,
+    OPERATION_ID_LIFETIME,
+    TOMBSTONE_RETENTION,
+    CacheSettings,
+)
+
+logger = logging.getLogger(__name__)
+
+_INSTALLATION = "installation"
+
+
+class Installation:
+    """Checks, once, that servers, schema, settings and both tiers belong together."""
+
+    def __init__(
+        self, link: HotLink, incarnations: Incarnations, durable: DurableTier, settings: CacheSettings
+    ) -> None:
+        self._link = link
+        self._incarnations = incarnations
+        self._durable = durable
+        self._ours = {
+            "layout": str(LAYOUT_VERSION),
+            "buckets": str(settings.buckets),
+            "max_value_bytes": str(MAX_VALUE_BYTES),
+            "max_scope_keys": str(MAX_SCOPE_KEYS),
+            "max_scope_bytes": str(MAX_SCOPE_BYTES),
+            "tombstone_retention": str(TOMBSTONE_RETENTION),
+            "operation_id_lifetime": str(OPERATION_ID_LIFETIME),
+        }
+        self._busy = asyncio.Lock()
+        self.checked = False
+
+    async def check(self) -> None:
+        """Raise ConfigurationError or SchemaVersionError where something does not fit.
+
+        SQL may be away where Redis knows the installation: hot sessions work on.
+        """
+        async with self._busy:
+            if self.checked:
+                return
+            await self._check_server()
+            hot = await self._incarnations.read_record()
+            _compare("Redis", hot, self._ours)
+            try:
+                await check_schema(self._durable.engine)
+                await self._check_durable(hot)
+            except DurableTierUnavailableError:
+                if not hot:
+                    raise
+                logger.warning("the SQL database is away: only hot sessions can be used until it is back")
+                return
+            self.checked = True
+
+    async def _check_durable(self, hot: Mapping[str, str]) -> None:
+        stored = await self._durable.read_layout()
+        _compare("the database", stored, self._ours)
+        if hot and stored and hot[_INSTALLATION] != stored[_INSTALLATION]:
+            raise ConfigurationError(
+                "this Redis belongs to another database: give it a prefix of its own, or the database it was used with"
+            )
+        record = {**self._ours, _INSTALLATION: hot.get(_INSTALLATION) or secrets.token_hex(8)}
+        if not stored:
+            stored = await self._durable.record_layout(record)
+            _compare("the database", stored, self._ours)
+        if not hot:
+            await self._incarnations.write_record(stored)
+
+    async def _check_server(self) -> None:
+        server = _parse(await self._link.command(b"INFO", b"server"))
+        version = server.get("valkey_version") or server.get("redis_version", "0")
+        if int(version.split(".")[0]) < 7:
+            raise ConfigurationError(f"Redis 7.0 or Valkey 8 is needed, this server is {version}")
+        policy = _parse(await self._link.command(b"INFO", b"memory")).get("maxmemory_policy")
+        if policy is None:
+            logger.warning("the eviction policy of Redis is unknown: it must be noeviction or volatile-*")
+        elif policy.startswith("allkeys"):
+            raise ConfigurationError(
+                f"the eviction policy of Redis is {policy}, which drops what SQL lacks: set noeviction or volatile-lru"
+            )
+
+
+def _compare(where: str, found: Mapping[str, str], ours: Mapping[str, str]) -> None:
+    different = [name for name in ours if found and found.get(name) != ours[name]]
+    if different:
+        told = ", ".join(f"{name} is {found.get(name)} there and {ours[name]} here" for name in different)
+        raise ConfigurationError(f"{where} was set up differently: {told}")
+
+
+def _parse(info: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in info.decode("utf-8", "replace").splitlines())
+    return {name: value for name, _, value in lines if value}

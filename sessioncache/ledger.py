@@ -1,0 +1,100 @@
+"""Ledgers: what a handle has written and is not yet known to be durable.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+from sessioncache.hot.calls import FlushState, Operation, Part, Written
+from sessioncache.hot.layout import Place
+
+_DIGEST_FROM = 64
+"""Texts from this length are remembered by a digest, so that a ledger holds no large values."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """Writes to one scope in one incarnation."""
+
+    place: Place
+    incarnation: bytes
+    revision: bytes = b""
+    """The latest of them."""
+    entries: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    """The latest of each key: its revision, and its text or the digest of it (empty: deleted)."""
+    life: bytes = b""
+    """The revision at which the session was created or deleted, if it was."""
+
+    def settled(self, state: FlushState) -> bool:
+        """Flushed through, in the incarnation of the writes (R11)."""
+        return (
+            state.incarnation == state.hash_incarnation == self.incarnation and state.flushed_through >= self.revision
+        )
+
+
+class Ledger:
+    """What one handle has written, by scope and incarnation."""
+
+    def __init__(self) -> None:
+        self._pending: dict[tuple[str, bytes], Pending] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    def note(self, parts: Sequence[Part], written: Written, *, life: bool = False) -> None:
+        """Remember a write (`life`: a create of the first part's session); forget what the reply shows as flushed."""
+        for index, (part, done) in enumerate(zip(parts, written.parts, strict=True)):
+            if part.temp or not done.changed:
+                continue
+            pending = self._of(part.place, done.incarnation)
+            if pending.revision and done.flushed_through >= pending.revision:
+                pending.entries.clear()
+                pending.life = b""
+            pending.revision = written.revision
+            for operation, result in zip(part.operations, done.results, strict=True):
+                text = _text_of(operation, result)
+                if text is not None:
+                    pending.entries[operation.key] = (written.revision, fingerprint(text))
+            if life and index == 0:
+                pending.life = written.revision
+
+    def note_delete(self, place: Place, written: Written) -> None:
+        """Remember the delete of a session."""
+        pending = self._of(place, written.parts[0].incarnation)
+        pending.revision = pending.life = written.revision
+        pending.entries.clear()
+
+    def pending(self) -> list[Pending]:
+        """What is not known to be durable now, unmoved by what is written from now on."""
+        return [replace(one, entries=dict(one.entries)) for one in self._pending.values()]
+
+    def forget(self, settled: Pending) -> None:
+        """Forget what `settled` says is durable; keep what was written since."""
+        key = (settled.place.hash.decode(), settled.incarnation)
+        now = self._pending.get(key)
+        if now is None:
+            return
+        if now.revision == settled.revision:
+            del self._pending[key]
+            return
+        now.entries = {k: e for k, e in now.entries.items() if e[0] > settled.revision}
+        now.life = now.life if now.life > settled.revision else b""
+
+    def _of(self, place: Place, incarnation: bytes) -> Pending:
+        key = (place.hash.decode(), incarnation)
+        if key not in self._pending:
+            self._pending[key] = Pending(place, incarnation)
+        return self._pending[key]
+
+
+def fingerprint(text: bytes) -> bytes:
+    """The text itself if it is short, else something that only the same text has."""
+    return text if len(text) < _DIGEST_FROM else b"\0" + blake2b(text, digest_size=16).digest()
+
+
+def _text_of(operation: Operation, result: bytes | int) -> bytes | None:
+    """The text that an operation left; None if it changed nothing."""
+    if operation.code == b"D":
+        return b"" if result == 1 else None
+    return result if isinstance(result, bytes) and operation.code in (b"I", b"A") else operation.text

@@ -1,0 +1,28 @@
+"""Shared scopes without a session: the keys of a user, or of an app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sessioncache.handle import Handle
+from sessioncache.hot.layout import Place
+from sessioncache.ledger import Ledger
+from sessioncache.names import Key, KeyScope, check_name
+from sessioncache.tiers import Tiers
+
+
+class Scope(Handle):
+    """The shared state of a user or of an app; its keys are written without prefix."""
+
+    def __init__(self, tiers: Tiers, open_ledger: Callable[[], Ledger], place: Place) -> None:
+        super().__init__(tiers, open_ledger)
+        self._place = {KeyScope.SESSION: place}
+
+    def _split(self, key: object) -> Key:
+        return Key(KeyScope.SESSION, check_name("a key", key, empty=True))
+
+    def _full(self, scope: KeyScope, name: str) -> str:
+        return name
+
+    def _places(self) -> Mapping[KeyScope, Place]:
+        return self._place

@@ -1,0 +1,191 @@
+"""Sessions: the handle through which an agent reads and writes the state of one conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from sessioncache.errors import SessionNotFoundError
+from sessioncache.handle import Handle
+from sessioncache.hot.calls import Content, Part, Written
+from sessioncache.hot.layout import Place, head_of
+from sessioncache.info import SessionInfo, info_of
+from sessioncache.ledger import Ledger
+from sessioncache.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, Key, KeyScope, split_key
+from sessioncache.revisions import ZERO
+from sessioncache.scopes import app_ref, session_ref, user_ref
+from sessioncache.tiers import Tiers
+
+_PREFIX = {KeyScope.SESSION: "", KeyScope.USER: USER_PREFIX, KeyScope.APP: APP_PREFIX, KeyScope.TEMP: TEMP_PREFIX}
+
+
+@dataclass(frozen=True)
+class SessionPlaces:
+    """Where the scopes lie that a session's state is merged from."""
+
+    session: Place
+    user: Place
+    app: Place
+
+    @classmethod
+    def of(cls, tiers: Tiers, org: str, app: str, user: str, session: str) -> SessionPlaces:
+        """The places of one session."""
+        n, place = tiers.settings.buckets, tiers.layout.place
+        return cls(
+            place(session_ref(n, org, app, user, session)),
+            place(user_ref(n, org, app, user)),
+            place(app_ref(n, org, app)),
+        )
+
+    @cached_property
+    def by_scope(self) -> Mapping[KeyScope, Place]:
+        """The session first, since every call checks its life; temp: keys beside it."""
+        return {
+            KeyScope.SESSION: self.session,
+            KeyScope.TEMP: self.session,
+            KeyScope.USER: self.user,
+            KeyScope.APP: self.app,
+        }
+
+
+class Session(Handle):
+    """One life of one session: its keys, merged with those of its user and app by prefix.
+
+    Every call raises SessionNotFoundError once the session was deleted, also if one of the same id was created since.
+    """
+
+    def __init__(
+        self, tiers: Tiers, open_ledger: Callable[[], Ledger], places: SessionPlaces, head: dict[bytes, bytes]
+    ) -> None:
+        super().__init__(tiers, open_ledger)
+        self._by_scope = places.by_scope
+        self._head = head
+        self._revision = head.get(b"v", ZERO)
+
+    @classmethod
+    def read(
+        cls,
+        tiers: Tiers,
+        open_ledger: Callable[[], Ledger],
+        places: SessionPlaces,
+        contents: Mapping[KeyScope, Content],
+    ) -> Session:
+        """The handle of a session that was just read."""
+        session = cls(tiers, open_ledger, places, dict(contents[KeyScope.SESSION].head))
+        session._take_values(contents)
+        return session
+
+    @classmethod
+    def created(
+        cls,
+        tiers: Tiers,
+        open_ledger: Callable[[], Ledger],
+        places: SessionPlaces,
+        parts: Mapping[KeyScope, Part],
+        written: Written,
+        title: str,
+    ) -> Session:
+        """The handle of a session that was just created; shared keys that it did not write are not read yet."""
+        digits = written.revision
+        head = {b"b": digits, b"v": digits, b"u": digits, b"t": title.encode()}
+        head |= {name: text.encode() for name, text in _identity(places.session).items()}
+        session = cls(tiers, open_ledger, places, head)
+        session._note(parts, written, life=True)
+        return session
+
+    # ---- what a session says of itself
+
+    @property
+    def info(self) -> SessionInfo:
+        """What lists show of the session, as last read by this handle plus its own writes."""
+        return info_of(head_of(self._head))
+
+    @property
+    def id(self) -> str:
+        """The session id."""
+        return self._by_scope[KeyScope.SESSION].ref.session
+
+    @property
+    def org(self) -> str:
+        """The tenant."""
+        return self._by_scope[KeyScope.SESSION].ref.org
+
+    @property
+    def app(self) -> str:
+        """The application."""
+        return self._by_scope[KeyScope.SESSION].ref.app
+
+    @property
+    def user(self) -> str:
+        """The end user."""
+        return self._by_scope[KeyScope.SESSION].ref.user
+
+    @property
+    def title(self) -> str:
+        """The title; empty if none was given."""
+        return self.info.title
+
+    @property
+    def created_at(self) -> datetime:
+        """When this life began (aware, UTC)."""
+        return self.info.created_at
+
+    @property
+    def updated_at(self) -> datetime:
+        """When the session's own keys last changed (aware, UTC)."""
+        return self.info.updated_at
+
+    @property
+    def message_count(self) -> int:
+        """Messages counted so far."""
+        return self.info.message_count
+
+    @property
+    def token_total(self) -> int:
+        """Tokens counted so far."""
+        return self.info.token_total
+
+    @property
+    def forked_from(self) -> str | None:
+        """The id of the session that this one was forked from."""
+        return self.info.forked_from
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id!r} of {self.user!r}>"
+
+    # ---- what Handle asks
+
+    def _split(self, key: object) -> Key:
+        return split_key(key)
+
+    def _full(self, scope: KeyScope, name: str) -> str:
+        return _PREFIX[scope] + name
+
+    def _places(self) -> Mapping[KeyScope, Place]:
+        return self._by_scope
+
+    @property
+    def _birth(self) -> bytes:
+        return self._head[b"b"]
+
+    def _gone(self) -> SessionNotFoundError:
+        return not_found(self.id)
+
+    def _noticed(self, content: Content) -> None:
+        super()._noticed(content)
+        self._head.update(content.head)
+
+    def _changed(self, revision: bytes) -> None:
+        super()._changed(revision)
+        self._head[b"u"] = revision
+
+
+def _identity(place: Place) -> dict[bytes, str]:
+    return {b"o": place.ref.org, b"a": place.ref.app, b"w": place.ref.user, b"s": place.ref.session}
+
+
+def not_found(session_id: str) -> SessionNotFoundError:
+    """The same for another user's session as for none (R20)."""
+    return SessionNotFoundError(f"there is no session {session_id!r} of this user", session_id=session_id)

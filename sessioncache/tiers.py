@@ -1,0 +1,91 @@
+"""Both tiers behind one call: makes ready what a script says is missing, and repeats what may be repeated."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from sessioncache.deadline import seconds_left, within
+from sessioncache.durable.tier import DurableTier
+from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.hot.backlog import Backlog
+from sessioncache.hot.calls import Need, Unready
+from sessioncache.hot.incarnations import Incarnations
+from sessioncache.hot.layout import Layout
+from sessioncache.hot.link import HotLink, NotExecutedError, UnansweredError
+from sessioncache.hot.tier import HotTier, UnreadyBuckets
+from sessioncache.hydration import Hydrator
+from sessioncache.installation import Installation
+from sessioncache.registrar import Registrar
+from sessioncache.settings import CacheSettings
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# A write whose answer is missing is not among them: the hot tier has made it an OutcomeUnknownError (R4).
+_REPEATABLE = (NotExecutedError, UnansweredError, DurableTierUnavailableError)
+
+
+class Tiers:
+    """The hot and the durable tier, and what brings scopes from one to the other."""
+
+    def __init__(self, link: HotLink, durable: DurableTier, settings: CacheSettings) -> None:
+        self.settings = settings
+        self.layout = Layout(settings.prefix, settings.buckets)
+        self.link = link
+        self.durable = durable
+        self.hot = HotTier(link, self.layout, idle_ttl=settings.idle_ttl, temp_ttl=settings.temp_ttl)
+        self.backlog = Backlog(link, self.layout, idle_ttl=settings.idle_ttl)
+        incarnations = Incarnations(link, self.layout)
+        self.registrar = Registrar(incarnations, durable)
+        self.hydrator = Hydrator(self.hot, durable, self.registrar)
+        self.installation = Installation(link, incarnations, durable, settings)
+
+    async def perform(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Call until everything is ready; repeat, with back-off up to the time-out, what certainly had no effect."""
+        with within(self.settings.timeout):
+            try:
+                return await self._prepared(attempt)
+            except _REPEATABLE:
+                if seconds_left() <= 0:
+                    raise
+            retrying = AsyncRetrying(
+                retry=retry_if_exception_type(_REPEATABLE),
+                wait=wait_random_exponential(multiplier=0.02, max=0.5),
+                stop=stop_after_delay(seconds_left()),
+                reraise=True,
+            )
+            return await retrying(self._prepared, attempt)
+
+    async def _prepared(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        if not self.installation.checked:
+            await self.installation.check()
+        while True:
+            try:
+                return await attempt()
+            except Unready as why:
+                await self._make_ready(why)
+            except UnreadyBuckets as missing:
+                await self.registrar.register(missing.buckets)
+            if seconds_left() <= 0:
+                raise HotTierUnavailableError("the scope could not be made ready in time: others keep changing it")
+
+    async def _make_ready(self, why: Unready) -> None:
+        if why.need is Need.REGISTER:
+            await self.registrar.register(place.ref.bucket for place in why.places)
+        elif why.need is Need.REVALIDATE:
+            for place in why.places:
+                kept = await self.hot.revalidate(place)
+                if kept:
+                    logger.warning("Redis may have forgotten something of scope %s: %d marks kept", place.ref.id, kept)
+        else:
+            await self.hydrator.hydrate(why.places)
+
+    async def aclose(self) -> None:
+        """Close what we opened."""
+        await self.link.aclose()
+        await self.durable.aclose()
