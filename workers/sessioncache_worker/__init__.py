@@ -1,0 +1,19 @@
+"""The flush worker of sessioncache: writes dirty session state behind, from Redis to SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sessioncache_worker.worker import FlushWorker
+
+__all__ = ["FlushWorker"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when it is first used: it brings the Redis client and SQLAlchemy along.
+    if name != "FlushWorker":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from sessioncache_worker.worker import FlushWorker
+
+    return FlushWorker

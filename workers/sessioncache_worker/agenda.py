@@ -1,0 +1,29 @@
+"""The agenda: when to look at which bucket.  Pure: no I/O, the time is passed in (seconds)."""
+
+from __future__ import annotations
+
+
+class Agenda:
+    """Buckets with something to do; one that is not on it costs nothing until it is announced or swept."""
+
+    def __init__(self) -> None:
+        self._due: dict[int, float] = {}
+
+    def announce(self, bucket: int, now: float) -> None:
+        """There may be work in a bucket now."""
+        self._due[bucket] = now
+
+    def note(self, bucket: int, wait: float | None, now: float) -> None:
+        """After a look: the next scope is due in `wait` seconds; None: the bucket is empty."""
+        if wait is None:
+            self._due.pop(bucket, None)
+        else:
+            self._due[bucket] = now + wait
+
+    def due(self, now: float, most: int) -> list[int]:
+        """Buckets to look at now, those longest due first."""
+        return sorted((b for b, at in self._due.items() if at <= now), key=self._due.__getitem__)[:most]
+
+    def seconds_to_next(self, now: float) -> float | None:
+        """How long there is nothing to do; None: until something is announced."""
+        return max(0.0, min(self._due.values()) - now) if self._due else None

@@ -1,0 +1,29 @@
+"""Batches: which dirt goes into one transaction.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sessioncache.entries import Dirt
+
+
+def batches(dirt: Iterable[Dirt], *, rows: int, size: int) -> Iterator[list[Dirt]]:
+    """Cut dirt into batches of at most `rows` rows (heads count) and `size` bytes; a scope is never split (R6)."""
+    batch: list[Dirt] = []
+    batch_rows = batch_size = 0
+    for one in dirt:
+        own_rows, own_size = 1 + len(one.entries), sum(len(entry.text) for entry in one.entries)
+        if batch and (batch_rows + own_rows > rows or batch_size + own_size > size):
+            yield batch
+            batch, batch_rows, batch_size = [], 0, 0
+        batch.append(one)
+        batch_rows += own_rows
+        batch_size += own_size
+    if batch:
+        yield batch
+
+
+def halves(batch: list[Dirt]) -> tuple[list[Dirt], list[Dirt]]:
+    """Two batches of about the same number of scopes."""
+    middle = len(batch) // 2
+    return batch[:middle], batch[middle:]

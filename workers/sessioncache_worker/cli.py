@@ -1,0 +1,151 @@
+"""The command ``sessioncache-worker``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sessioncache.settings import WorkerSettings
+    from sessioncache_worker.worker import FlushWorker
+
+EPILOG = """\
+exit codes:
+  0  stopped on SIGTERM or SIGINT with its claims flushed; with --once: nothing is dirty any more
+  1  with --once: the database refuses something as data; not finished within --grace
+  2  wrong usage or configuration (schema not upgraded, tiers that do not belong together)
+  3  with --once: Redis or the database is out of reach
+
+Any number of workers may run at once.  SIGTERM stops claiming, finishes what is claimed and exits; a second signal
+ends at once, which loses nothing: another worker takes over within the lease.
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    parser = argparse.ArgumentParser(
+        prog="sessioncache-worker",
+        description="Flushes dirty session state from Redis to the SQL database.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    env = os.environ.get
+    parser.add_argument(
+        "--redis", metavar="URL", default=env("SESSIONCACHE_REDIS_URL"), help="Redis or Valkey [SESSIONCACHE_REDIS_URL]"
+    )
+    parser.add_argument(
+        "--database",
+        metavar="URL",
+        default=env("SESSIONCACHE_DATABASE_URL"),
+        help="SQL database [SESSIONCACHE_DATABASE_URL]",
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        default=env("SESSIONCACHE_DATA_DIR", ".sessioncache"),
+        help="without URLs: the folder of the embedded default [SESSIONCACHE_DATA_DIR, ./.sessioncache]",
+    )
+    parser.add_argument(
+        "--flush-delay", metavar="S", type=float, help="seconds from the first change of a clean scope to its flush (1)"
+    )
+    parser.add_argument(
+        "--lease", metavar="S", type=float, help="seconds until another worker takes over from a silent one (15)"
+    )
+    parser.add_argument("--batch-rows", metavar="N", type=int, help="most rows of one transaction (1000)")
+    parser.add_argument("--grace", metavar="S", type=float, help="most seconds to finish after SIGTERM (25)")
+    parser.add_argument("--once", action="store_true", help="flush all that is dirty, and exit")
+    parser.add_argument("--verbose", action="store_true", help="log more than warnings")
+    parser.add_argument("--version", action="store_true", help="print the version, and exit")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code."""
+    parser = build_parser()
+    options = parser.parse_args(argv)
+    if options.version:
+        from importlib.metadata import version
+
+        print(f"sessioncache-worker {version('sessioncache')}")
+        return 0
+    logging.basicConfig(
+        level=logging.INFO if options.verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    from sessioncache.errors import (
+        ConfigurationError,
+        DurableTierUnavailableError,
+        HotTierUnavailableError,
+        SchemaVersionError,
+    )
+
+    try:
+        return asyncio.run(_run(options))
+    except (ConfigurationError, SchemaVersionError) as error:
+        print(f"sessioncache-worker: {error}", file=sys.stderr)
+        return 2
+    except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+        print(f"sessioncache-worker: {error}", file=sys.stderr)
+        return 3
+
+
+async def _run(options: argparse.Namespace) -> int:
+    from sessioncache.connecting import open_urls
+    from sessioncache.durable.tier import DurableTier
+    from sessioncache.hot.link import HotLink
+    from sessioncache_worker.worker import FlushWorker
+
+    settings = _settings(options)
+    async with open_urls(options.redis, options.database, options.data_dir) as (redis_url, database_url):
+        link = HotLink.from_url(redis_url)
+        durable = DurableTier.connect(database_url, lock_timeout=settings.lease / 2)
+        worker = FlushWorker.over(link, durable, settings)
+        try:
+            if options.once:
+                await worker.flush_once()
+                return 1 if worker.flusher.refused else 0
+            return await _run_until_signal(worker, settings.grace)
+        finally:
+            await worker.aclose()
+
+
+def _settings(options: argparse.Namespace) -> WorkerSettings:
+    from sessioncache.settings import WorkerSettings
+
+    names = ("flush_delay", "lease", "batch_rows", "grace")
+    return WorkerSettings.of({n: getattr(options, n) for n in names if getattr(options, n) is not None})
+
+
+async def _run_until_signal(worker: FlushWorker, grace: float) -> int:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+
+    def stop() -> None:
+        # The next signal ends the process at once, whatever it is doing.
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(one)
+            signal.signal(one, signal.SIG_DFL)
+        stopped.set()
+        worker.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    running = asyncio.ensure_future(worker.run())
+    waiting = asyncio.ensure_future(stopped.wait())
+    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    if not running.done():
+        await asyncio.wait({running}, timeout=grace)
+    waiting.cancel()
+    if running.done():
+        await running
+        return 0
+    print(f"sessioncache-worker: not finished within {grace:g} s; the rest stays dirty in Redis", file=sys.stderr)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return 1

@@ -1,0 +1,142 @@
+"""The flush of claimed scopes: read dirt, commit it in one transaction per batch, acknowledge (R6-R10)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from sessioncache.durable.errors import RefusedDataError, StaleReadingError
+from sessioncache.entries import Committed, Dirt
+from sessioncache.hot.calls import Acknowledged, Need, Unready
+from sessioncache.settings import WorkerSettings
+from sessioncache.tiers import Tiers
+from sessioncache_worker.batch import batches, halves
+
+logger = logging.getLogger(__name__)
+
+Claimed = tuple[int, str]
+"""Bucket and member of a scope."""
+
+_CLOCK_AGE = 30.0
+"""Seconds for which a reading of the database's clock serves as "before the reading of the dirt" (an older one only
+makes the dirt count as older than it is)."""
+_REFUSED_PAUSE = 60.0
+"""Seconds after which a scope that the database refuses as data is tried again."""
+
+
+class Flusher:
+    """Flushes scopes that one worker has claimed."""
+
+    def __init__(self, tiers: Tiers, settings: WorkerSettings, worker: str) -> None:
+        self._tiers = tiers
+        self._settings = settings
+        self._worker = worker
+        self._clock: tuple[float, int] | None = None
+        self.refused: set[str] = set()
+        """Scopes that the database refused as data."""
+
+    async def flush(self, claimed: Sequence[Claimed]) -> int:
+        """Flush scopes; the number of rows that were acknowledged.  The next batch is read while SQL commits."""
+        step = max(1, self._settings.batch_rows // 2)
+        groups = [claimed[at : at + step] for at in range(0, len(claimed), step)]
+        rows = 0
+        reading = asyncio.ensure_future(self._read(groups[0])) if groups else None
+        try:
+            for at in range(len(groups)):
+                assert reading is not None
+                dirt, read_after = await reading
+                following = groups[at + 1 : at + 2]
+                reading = asyncio.ensure_future(self._read(following[0])) if following else None
+                for batch in batches(dirt, rows=self._settings.batch_rows, size=self._settings.batch_bytes):
+                    rows += await self.commit_and_acknowledge(batch, read_after)
+        finally:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+        return rows
+
+    async def _read(self, claimed: Sequence[Claimed]) -> tuple[list[Dirt], int]:
+        """The dirt of scopes, and the database's clock from before it was read (R14)."""
+        read_after = await self._clock_before()
+        return await self.read(claimed), read_after
+
+    async def read(self, claimed: Sequence[Claimed]) -> list[Dirt]:
+        """The dirt of scopes; hashes of an older incarnation are settled first."""
+        found = await self._tiers.backlog.read_dirt(claimed)
+        unready = [scope for scope, one in zip(claimed, found, strict=True) if isinstance(one, Unready)]
+        if unready:
+            await self._make_ready([one for one in found if isinstance(one, Unready)])
+            found += await self._tiers.backlog.read_dirt(unready)
+        for scope, one in zip([*claimed, *unready], found, strict=True):
+            if one is None:
+                logger.error("Redis evicted the dirty scope %s: what was not flushed of it is lost", scope[1])
+        return [one for one in found if isinstance(one, Dirt)]
+
+    async def commit(self, batch: list[Dirt], read_after: int) -> list[Committed]:
+        """Write a batch in one transaction; leave out dirt of buckets whose fence has moved, and register them."""
+        result = await self._tiers.durable.flush(batch, read_after=read_after)
+        if result.fenced:
+            logger.warning("%d buckets were taken over by another Redis: registering them again", len(result.fenced))
+            await self._tiers.registrar.register(result.fenced)
+        return result.committed
+
+    async def acknowledge(self, committed: list[Committed]) -> int:
+        """Acknowledge what was committed; the number of rows."""
+        acknowledged = await self._tiers.backlog.acknowledge(committed, delay=self._settings.flush_delay)
+        for one, done in zip(committed, acknowledged, strict=True):
+            if done is not None:
+                self.refused.discard(one.dirt.scope_id)
+                _report(one, done)
+        return sum(done.rows for done in acknowledged if done is not None)
+
+    async def commit_and_acknowledge(self, batch: list[Dirt], read_after: int) -> int:
+        """Both; a batch that the database refuses as data is bisected down to the scope that holds it."""
+        try:
+            committed = await self.commit(batch, read_after)
+        except StaleReadingError:
+            logger.warning("%d scopes were read too long ago to be written; they will be read again", len(batch))
+            return 0
+        except RefusedDataError as error:
+            return await self._bisect(batch, read_after, error)
+        return await self.acknowledge(committed)
+
+    async def _bisect(self, batch: list[Dirt], read_after: int, error: RefusedDataError) -> int:
+        if len(batch) > 1:
+            rows = [await self.commit_and_acknowledge(half, read_after) for half in halves(batch)]
+            return sum(rows)
+        (one,) = batch
+        self.refused.add(one.scope_id)
+        logger.error("the database refuses scope %s as data (%s); it stays dirty", one.scope_id, error)
+        await self.put_off(one.bucket, [one.kind.value + one.scope_id], _REFUSED_PAUSE)
+        return 0
+
+    async def put_off(self, bucket: int, members: list[str], seconds: float) -> None:
+        """Let the claimed scopes of a bucket be due again in some seconds."""
+        await self._tiers.backlog.renew(bucket, self._worker, members, seconds)
+
+    async def _make_ready(self, unready: list[Unready]) -> None:
+        places = [place for why in unready for place in why.places]
+        await self._tiers.registrar.register(
+            {place.ref.bucket for why in unready if why.need is Need.REGISTER for place in why.places}
+        )
+        for place in places:
+            kept = await self._tiers.hot.revalidate(place)
+            if kept:
+                logger.warning("Redis may have forgotten something of scope %s: %d marks kept", place.ref.id, kept)
+
+    async def _clock_before(self) -> int:
+        now = asyncio.get_running_loop().time()
+        if self._clock is None or now - self._clock[0] > _CLOCK_AGE:
+            self._clock = (now, await self._tiers.durable.clock())
+        return self._clock[1]
+
+
+def _report(one: Committed, done: Acknowledged) -> None:
+    """What an acknowledgement found amiss: SQL is newer than the hot tier, or the hot tier lost a field."""
+    missing = sum(field.startswith(b"?") for field in done.refused)
+    refused = len(done.refused) - missing
+    if refused:
+        logger.error("SQL has newer rows of scope %s: %d marks are kept", one.dirt.scope_id, refused)
+    if missing:
+        logger.error("Redis lost %d fields of scope %s that SQL has", missing, one.dirt.scope_id)
