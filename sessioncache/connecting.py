@@ -113,11 +113,20 @@ async def open_resources(
     """Tiers behind URLs, or, without any, the embedded default with its worker; checked (see Installation)."""
     async with AsyncExitStack() as stack:
         urls = await stack.enter_async_context(open_urls(redis_url, database_url, data_dir, start_worker=True))
-        tiers = _tiers(*urls, settings)
-        stack.push_async_callback(tiers.aclose)
+        tiers = await stack.enter_async_context(open_tiers(*urls, settings))
+        return Resources(tiers, stack.pop_all())
+
+
+@asynccontextmanager
+async def open_tiers(redis_url: str, database_url: str, settings: CacheSettings) -> AsyncIterator[Tiers]:
+    """Both tiers, checked."""
+    tiers = _tiers(redis_url, database_url, settings)
+    try:
         with within(settings.timeout):
             await tiers.installation.check()
-        return Resources(tiers, stack.pop_all())
+        yield tiers
+    finally:
+        await tiers.aclose()
 
 
 def _tiers(redis_url: str, database_url: str, settings: CacheSettings) -> Tiers:

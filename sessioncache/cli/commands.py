@@ -1,0 +1,127 @@
+"""What the commands do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from importlib.resources import as_file
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from sessioncache.connecting import check_both, open_tiers, open_urls
+from sessioncache.deadline import within
+from sessioncache.durable import migrate
+from sessioncache.durable.engine import create_engine
+from sessioncache.embedded.folder import database_url, prepare_folder
+from sessioncache.errors import SchemaVersionError
+from sessioncache.replay.processes import ReplayFailedError
+from sessioncache.replay.recording import SAMPLE
+from sessioncache.replay.run import replay as run_replay
+from sessioncache.settings import CacheSettings
+
+
+async def demo(options: argparse.Namespace) -> int:
+    """Replay the built-in sample."""
+    with as_file(SAMPLE) as path:
+        return await _replay(path, options)
+
+
+async def replay(options: argparse.Namespace) -> int:
+    """Replay a file."""
+    return await _replay(Path(options.file), options)
+
+
+async def _replay(path: Path, options: argparse.Namespace) -> int:
+    # With --json standard output is for programs; progress and the table are for people, and go beside it.
+    console = Console(stderr=options.json)
+    try:
+        summary = await run_replay(
+            path,
+            options.redis,
+            options.database,
+            options.data_dir,
+            processes=options.processes,
+            worker_kills=options.worker_kills,
+            repeat=options.repeat,
+            console=console,
+        )
+    except ReplayFailedError as error:
+        console.print(f"not verified: {error}", markup=False)
+        return 1
+    if options.json:
+        print(json.dumps(summary))
+    else:
+        console.print(_told(summary), style="bold green" if summary["verified"] else "bold red")
+    return 0 if summary["verified"] else 1
+
+
+def _told(summary: dict[str, Any]) -> str:
+    if summary["verified"]:
+        return (
+            f"verified: {summary['sessions']} sessions, {summary['writes']} acknowledged writes, "
+            f"{summary['worker_kills']} workers killed, nothing lost"
+        )
+    return f"not verified: {summary['mismatches']} mismatches, {summary['temp_leaks']} temp: leaks"
+
+
+async def db(options: argparse.Namespace) -> int:
+    """Upgrade or look at the schema."""
+    engine = create_engine(_database_of(options))
+    try:
+        if options.action == "upgrade":
+            answer: dict[str, Any] = {"revision": await migrate.upgrade_schema(engine)}
+        else:
+            answer = {"revision": await migrate.current_revision(engine)}
+        answer["needed"] = migrate.head_revision()
+        answer["up_to_date"] = answer["revision"] == answer["needed"]
+        if options.action == "check":
+            await _explain(engine, answer)
+    finally:
+        await engine.dispose()
+    print(json.dumps(answer) if options.json else _schema_told(answer))
+    return 0 if answer["up_to_date"] or options.action == "current" else 1
+
+
+async def _explain(engine: Any, answer: dict[str, Any]) -> None:
+    try:
+        await migrate.check_schema(engine)
+    except SchemaVersionError as error:
+        answer["up_to_date"] = False
+        answer["problem"] = str(error)
+
+
+def _schema_told(answer: dict[str, Any]) -> str:
+    if "problem" in answer:
+        return str(answer["problem"])
+    state = "up to date" if answer["up_to_date"] else f"{answer['needed']} is needed"
+    return f"schema {answer['revision'] or 'absent'} ({state})"
+
+
+def _database_of(options: argparse.Namespace) -> str:
+    if options.database:
+        return str(options.database)
+    check_both(options.redis, options.database)
+    return database_url(prepare_folder(options.data_dir))
+
+
+async def flush(options: argparse.Namespace) -> int:
+    """Wait until nothing is dirty."""
+    async with (
+        open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
+        open_tiers(*urls, CacheSettings()) as tiers,
+    ):
+        end = asyncio.get_running_loop().time() + options.timeout
+        while True:
+            with within(tiers.settings.timeout):
+                dirty = sum((await tiers.backlog.count_dirty(range(tiers.settings.buckets))).values())
+            if not dirty or asyncio.get_running_loop().time() > end:
+                break
+            await asyncio.sleep(0.1)
+    if options.json:
+        print(json.dumps({"dirty": dirty, "flushed": dirty == 0}))
+    else:
+        print(f"{dirty} scopes are still dirty" if dirty else "nothing is dirty")
+    return 1 if dirty else 0

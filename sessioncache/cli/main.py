@@ -1,0 +1,119 @@
+"""Parses the command line, runs the command, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from sessioncache.cli.options import json_option, tier_options, whole
+
+EXIT_CODES = """\
+exit codes:
+  0  done
+  1  a negative result (not verified, not found, schema not up to date)
+  2  wrong usage or configuration
+  3  Redis or the database is out of reach
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    parser = argparse.ArgumentParser(
+        prog="sessioncache",
+        description="Session state for fleets of AI agents, hot in Redis, durable in SQL.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version, and exit")
+    parser.add_argument("--verbose", action="store_true", help="log more than errors")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    _add_replays(commands)
+    _add_database(commands)
+    flush = _add(commands, "flush", "wait until nothing is dirty")
+    flush.add_argument("--timeout", metavar="S", type=float, default=60.0, help="seconds to wait (60)")
+    json_option(flush)
+    return parser
+
+
+def _add(commands: Any, name: str, told: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=told,
+        description=told.capitalize() + ".",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    tier_options(parser)
+    return parser
+
+
+def _add_replays(commands: Any) -> None:
+    demo = _add(commands, "demo", "replay the built-in sample on the embedded default, with worker kills, and verify")
+    replay = _add(
+        commands, "replay", "replay recorded agent sessions in many processes, and verify that both tiers agree"
+    )
+    replay.add_argument("file", metavar="FILE", help="recorded sessions: JSON lines, plain or gzipped (.gz)")
+    for parser, kills, repeat in ((demo, 2, 3), (replay, 0, 1)):
+        parser.add_argument("--processes", metavar="N", type=whole(1), default=4, help="agent processes (4)")
+        parser.add_argument(
+            "--worker-kills",
+            metavar="K",
+            type=whole(0),
+            default=kills,
+            help=f"workers to kill with SIGKILL while they hold a claim ({kills})",
+        )
+        parser.add_argument(
+            "--repeat", metavar="R", type=whole(1), default=repeat, help=f"passes over the file, at least ({repeat})"
+        )
+        json_option(parser)
+
+
+def _add_database(commands: Any) -> None:
+    parent = commands.add_parser("db", help="the database schema", description="The database schema.")
+    actions = parent.add_subparsers(dest="action", metavar="ACTION", required=True)
+    told = {
+        "upgrade": "bring the schema up to date; several processes may do so at once",
+        "current": "show the schema's revision",
+        "check": "tell whether the schema is the one this version needs",
+    }
+    for name, text in told.items():
+        json_option(_add(actions, name, text))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code."""
+    parser = build_parser()
+    options = parser.parse_args(argv)
+    if options.version:
+        from importlib.metadata import version
+
+        print(f"sessioncache {version('sessioncache')}")
+        return 0
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    logging.basicConfig(
+        level=logging.INFO if options.verbose else logging.ERROR, format="%(levelname)s %(name)s: %(message)s"
+    )
+    return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from sessioncache.cli import commands
+    from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, SessionCacheError
+
+    run = {"demo": commands.demo, "replay": commands.replay, "db": commands.db, "flush": commands.flush}
+    try:
+        return asyncio.run(run[options.command](options))
+    except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+        print(f"sessioncache: {error}", file=sys.stderr)
+        return 3
+    except SessionCacheError as error:
+        print(f"sessioncache: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
