@@ -1,0 +1,128 @@
+"""Bulk statements: guarded upserts, and which revision the rows have now.
+
+PostgreSQL takes one array a column in binary form (``unnest``): within a tenth of COPY into a temporary table, and it
+leaves nothing behind in the connection, so that a pooler may stand between.  SQLite takes one statement for all rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import Table
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sessioncache.durable import schema
+
+Row = tuple[Any, ...]
+Id = tuple[str, ...]
+
+CLOCK = {
+    "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+    "sqlite": "(CAST(strftime('%s', 'now') AS INTEGER) * 1000000"
+    " + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000)",
+}
+"""The database's clock in microseconds (SQLite's shows milliseconds)."""
+NOW = {"postgresql": "now()", "sqlite": "strftime('%Y-%m-%d %H:%M:%f000', 'now')"}
+"""The database's clock as a value for a column of times."""
+_TYPES: dict[type, str] = {str: "text", int: "bigint", bool: "boolean"}
+
+
+@dataclass(frozen=True)
+class BulkTable:
+    """A table that flushes write: rows are tuples of all its columns but the last, which is the time of writing."""
+
+    table: Table
+    key_length: int
+
+    def id_of(self, row: Row) -> Id:
+        """What identifies a row."""
+        return row[: self.key_length]
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The names of a row's columns, in order."""
+        return [column.name for column in self.table.columns][:-1]
+
+    @cached_property
+    def revision_at(self) -> int:
+        """Where in a row the revision is."""
+        return self.columns.index("revision")
+
+    @cached_property
+    def types(self) -> list[str]:
+        """PostgreSQL's types of a row's columns."""
+        return [_TYPES[self.table.c[name].type.python_type] for name in self.columns]
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The columns that identify a row."""
+        return self.columns[: self.key_length]
+
+    async def upsert(self, connection: AsyncConnection, rows: Sequence[Row]) -> int:
+        """Insert rows, or replace those whose revision is smaller (R7); the number of rows that were taken.
+
+        `rows` are sorted and unique.  Rows that are not taken are locked nevertheless (PostgreSQL).
+        """
+        if connection.dialect.name == "sqlite":
+            return await self._upsert_sqlite(connection, rows)
+        columns = tuple(map(list, zip(*rows, strict=True)))
+        return (await connection.exec_driver_sql(self._postgresql_upsert, columns)).rowcount
+
+    async def _upsert_sqlite(self, connection: AsyncConnection, rows: Sequence[Row]) -> int:
+        # Past SQLAlchemy, which takes a fifth of the time of a batch here.
+        driver: Any = (await connection.get_raw_connection()).driver_connection
+        async with driver.executemany(self._sqlite_upsert, rows) as cursor:
+            taken: int = cursor.rowcount
+        return taken
+
+    async def revisions(self, connection: AsyncConnection, ids: Sequence[Id]) -> dict[Id, int]:
+        """The revisions that rows have now; absent rows are left out."""
+        if connection.dialect.name == "sqlite":
+            result = await connection.exec_driver_sql(self._sqlite_revisions, (json.dumps(ids),))
+        else:
+            columns = tuple(map(list, zip(*ids, strict=True)))
+            result = await connection.exec_driver_sql(self._postgresql_revisions, columns)
+        return {tuple(row[:-1]): row[-1] for row in result}
+
+    @cached_property
+    def _sqlite_upsert(self) -> str:
+        return self._upsert(f"VALUES ({'?, ' * len(self.columns)}{NOW['sqlite']})")
+
+    @cached_property
+    def _postgresql_upsert(self) -> str:
+        names = ", ".join(self.columns)
+        order = ", ".join(f'{key} COLLATE "C"' for key in self.keys)
+        return self._upsert(f"SELECT {names}, now() FROM {self._unnest(self.columns)} ORDER BY {order}")
+
+    def _upsert(self, source: str) -> str:
+        name, written = self.table.name, list(self.table.columns)[-1].name
+        changed = [*self.columns[self.key_length :], written]
+        return (
+            f"INSERT INTO {name} AS stored ({', '.join(self.columns)}, {written}) {source}"
+            f" ON CONFLICT ({', '.join(self.keys)}) DO UPDATE SET"
+            f" {', '.join(f'{column} = excluded.{column}' for column in changed)}"
+            " WHERE stored.revision < excluded.revision"
+        )
+
+    @cached_property
+    def _postgresql_revisions(self) -> str:
+        keys = ", ".join(self.keys)
+        return f"SELECT {keys}, revision FROM {self._unnest(self.keys)} JOIN {self.table.name} USING ({keys})"
+
+    @cached_property
+    def _sqlite_revisions(self) -> str:
+        match = " AND ".join(f"stored.{key} = wanted.value ->> {i}" for i, key in enumerate(self.keys))
+        names = ", ".join(f"stored.{key}" for key in self.keys)
+        return f"SELECT {names}, revision FROM json_each(?) AS wanted CROSS JOIN {self.table.name} AS stored ON {match}"
+
+    def _unnest(self, columns: Sequence[str]) -> str:
+        arrays = ", ".join(f"%b::{kind}[]" for kind in self.types[: len(columns)])
+        return f"unnest({arrays}) AS given({', '.join(columns)})"
+
+
+STATE = BulkTable(schema.state, 2)
+HEADS = {kind: BulkTable(table, 1) for kind, table in schema.HEADS.items()}

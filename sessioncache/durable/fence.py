@@ -1,0 +1,122 @@
+"""Fences: which incarnation of a bucket's Redis may write, by compare-and-set, with the history of them (R17)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from sqlalchemy import ColumnClause, Insert, Table, bindparam, literal_column, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sessioncache.durable import schema
+from sessioncache.durable.bulk import NOW
+
+_CHUNK = 1000
+
+
+class Swap(Enum):
+    """What became of one swap."""
+
+    CURRENT = "current"
+    """The fence named the new incarnation already."""
+    SWAPPED = "swapped"
+    """The fence names the new incarnation now."""
+    MOVED = "moved"
+    """Somebody else changed the fence meanwhile: read it again."""
+    REPLACED = "replaced"
+    """The new incarnation was registered once and replaced: it never comes back."""
+
+
+Changes = Mapping[int, tuple[str | None, str]]
+
+
+def insert_ignoring(connection: AsyncConnection, table: Table) -> Insert:
+    """An insert that leaves rows that are there already as they are."""
+    if connection.dialect.name == "sqlite":
+        return sqlite.insert(table).on_conflict_do_nothing()
+    return postgresql.insert(table).on_conflict_do_nothing()
+
+
+async def read_fences(connection: AsyncConnection, buckets: Iterable[int], *, lock: bool = False) -> dict[int, str]:
+    """The incarnation that each bucket's fence names, absent ones left out; `lock` keeps others from changing them."""
+    found: dict[int, str] = {}
+    for chunk in _chunks(sorted(set(buckets))):
+        query = select(schema.fence.c.bucket, schema.fence.c.incarnation).where(schema.fence.c.bucket.in_(chunk))
+        if lock:
+            query = query.order_by(schema.fence.c.bucket).with_for_update()
+        found.update((bucket, name) for bucket, name in await connection.execute(query))
+    return found
+
+
+async def swap_fences(connection: AsyncConnection, changes: Changes) -> dict[int, Swap]:
+    """Bucket → (incarnation as read, new incarnation): swap where the fence is still as read."""
+    current = await read_fences(connection, changes, lock=True)
+    past = await _registered(connection, changes)
+    verdicts = {
+        bucket: _verdict(current.get(bucket), old, new, (bucket, new) in past)
+        for bucket, (old, new) in sorted(changes.items())
+    }
+    swapped = {bucket: changes[bucket][1] for bucket, verdict in verdicts.items() if verdict is Swap.SWAPPED}
+    await _replace(connection, {bucket: new for bucket, new in swapped.items() if bucket in current})
+    outrun = await _insert_absent(connection, {bucket: new for bucket, new in swapped.items() if bucket not in current})
+    await _insert(connection, schema.incarnation, {b: new for b, new in swapped.items() if b not in outrun})
+    return verdicts | dict.fromkeys(outrun, Swap.MOVED)
+
+
+def _verdict(current: str | None, old: str | None, new: str, known: bool) -> Swap:
+    if current == new:
+        return Swap.CURRENT
+    if known:
+        return Swap.REPLACED
+    return Swap.SWAPPED if current == old else Swap.MOVED
+
+
+async def _registered(connection: AsyncConnection, changes: Changes) -> set[tuple[int, str]]:
+    """Which of the new incarnations the history has."""
+    table = schema.incarnation.c
+    found: set[tuple[int, str]] = set()
+    for chunk in _chunks(sorted(changes)):
+        names = {changes[bucket][1] for bucket in chunk}
+        query = select(table.bucket, table.incarnation).where(table.bucket.in_(chunk), table.incarnation.in_(names))
+        found.update((bucket, name) for bucket, name in await connection.execute(query))
+    return found
+
+
+async def _replace(connection: AsyncConnection, fences: Mapping[int, str]) -> None:
+    if not fences:
+        return
+    statement = (
+        update(schema.fence)
+        .where(schema.fence.c.bucket == bindparam("of"))
+        .values(incarnation=bindparam("new"), registered_at=_now(connection))
+    )
+    await connection.execute(statement, [{"of": bucket, "new": new} for bucket, new in fences.items()])
+
+
+async def _insert_absent(connection: AsyncConnection, fences: Mapping[int, str]) -> set[int]:
+    """Insert fences where there was none to lock; the buckets where somebody else was quicker."""
+    if not fences:
+        return set()
+    await _insert(connection, schema.fence, fences)
+    now = await read_fences(connection, fences)
+    return {bucket for bucket, new in fences.items() if now.get(bucket) != new}
+
+
+async def _insert(connection: AsyncConnection, table: Table, fences: Mapping[int, str]) -> None:
+    if not fences:
+        return
+    statement = insert_ignoring(connection, table).values(
+        bucket=bindparam("of"), incarnation=bindparam("new"), registered_at=_now(connection)
+    )
+    await connection.execute(statement, [{"of": bucket, "new": new} for bucket, new in fences.items()])
+
+
+def _now(connection: AsyncConnection) -> ColumnClause[Any]:
+    return literal_column(NOW[connection.dialect.name])
+
+
+def _chunks(buckets: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(buckets), _CHUNK):
+        yield buckets[start : start + _CHUNK]

@@ -1,0 +1,68 @@
+"""Heads as rows, and rows as heads."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from sqlalchemy import RowMapping
+
+from sessioncache import scopes
+from sessioncache.durable.bulk import Row
+from sessioncache.durable.errors import RefusedDataError
+from sessioncache.entries import Dirt, Head
+from sessioncache.scopes import ScopeKind
+
+_app_id = lru_cache(maxsize=1024)(scopes.app_id)
+_user_id = lru_cache(maxsize=4096)(scopes.user_id)
+_bare_id = lru_cache(maxsize=4096)(scopes.bare_id)
+
+
+def head_row(dirt: Dirt) -> Row:
+    """The row of a scope's head, in the order of its table's columns.  RefusedDataError for a NUL in a name."""
+    head = dirt.head
+    _refuse_nul(head.org, head.app, head.user, head.session, head.title, head.forked_from)
+    if dirt.kind is ScopeKind.SESSION:
+        return _session_row(dirt, head)
+    names = (head.org, head.app, head.user) if dirt.kind is ScopeKind.USER else (head.org, head.app)
+    return (dirt.scope_id, *names, head.revision, head.birth, head.cleared, head.deleted, dirt.bucket)
+
+
+def head_of(kind: ScopeKind, row: RowMapping) -> Head:
+    """The head that a row holds."""
+    shared = {name: row[name] for name in ("org", "app", "revision", "birth", "cleared", "deleted")}
+    if kind is ScopeKind.APP:
+        return Head(user="", session="", **shared)
+    if kind is ScopeKind.USER:
+        return Head(user=row["user_id"], session="", **shared)
+    names = ("title", "message_count", "token_total", "forked_from", "values_revision", "updated")
+    return Head(user=row["user_id"], session=row["session_id"], **shared, **{name: row[name] for name in names})
+
+
+def _session_row(dirt: Dirt, head: Head) -> Row:
+    return (
+        dirt.scope_id,
+        head.org,
+        head.app,
+        head.user,
+        head.session,
+        _user_id(head.org, head.app, head.user),
+        _app_id(head.org, head.app),
+        _bare_id(head.org, head.session),
+        head.title,
+        head.birth,
+        head.updated,
+        head.cleared,
+        head.deleted,
+        head.revision,
+        head.values_revision,
+        head.message_count,
+        head.token_total,
+        head.forked_from,
+        dirt.bucket,
+    )
+
+
+def _refuse_nul(*texts: str) -> None:
+    # PostgreSQL cannot store NUL; SQLite could, but what one database refuses the other should.
+    if "\0" in "".join(texts):
+        raise RefusedDataError("the database refuses the data (NUL in a name)")

@@ -1,0 +1,25 @@
+"""The layout record: what both tiers must agree on, written once per database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sessioncache.durable import schema
+from sessioncache.durable.fence import insert_ignoring
+
+
+async def read_layout(connection: AsyncConnection) -> dict[str, str]:
+    """All recorded names and values."""
+    rows = await connection.execute(select(schema.layout.c.name, schema.layout.c.value))
+    return {row.name: row.value for row in rows}
+
+
+async def record_layout(connection: AsyncConnection, values: Mapping[str, str]) -> dict[str, str]:
+    """Record each value whose name is absent; all that is recorded then."""
+    rows = [{"name": name, "value": value} for name, value in sorted(values.items())]
+    if rows:
+        await connection.execute(insert_ignoring(connection, schema.layout), rows)
+    return await read_layout(connection)

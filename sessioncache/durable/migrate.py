@@ -1,0 +1,92 @@
+"""The schema's migrations.  Alembic is imported only where one runs: it takes longer than all else to import."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import inspect, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from sessioncache.durable.engine import prepare_engine
+from sessioncache.durable.schema import SCHEMA_REVISION, VERSION_TABLE
+from sessioncache.durable.transactions import reading, writing
+from sessioncache.errors import ConfigurationError, SchemaVersionError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_ADVISORY_LOCK = 0x5E5510CA
+_LOCK_WAIT = 120.0
+"""Seconds to wait for another process that is upgrading an SQLite file."""
+
+
+def head_revision() -> str:
+    """The schema revision that this version needs; asks no database."""
+    return SCHEMA_REVISION
+
+
+async def current_revision(engine: AsyncEngine) -> str | None:
+    """The schema revision of the database, None where there is no schema of ours."""
+    async with reading(prepare_engine(engine)) as connection:
+        return await connection.run_sync(_revision)
+
+
+async def check_schema(engine: AsyncEngine) -> None:
+    """SchemaVersionError where the database's schema is not the one needed; ConfigurationError for a wrong encoding."""
+    async with reading(prepare_engine(engine)) as connection:
+        await _check_encoding(connection)
+        found = await connection.run_sync(_revision)
+    if found != SCHEMA_REVISION:
+        raise _wrong_version(found)
+
+
+async def upgrade_schema(engine: AsyncEngine) -> str:
+    """Bring the schema up to date and return its revision.  Any number of processes may do so at once.
+
+    Raises SchemaVersionError where the schema is newer than this version knows.
+    """
+    async with writing(prepare_engine(engine), _LOCK_WAIT if engine.dialect.name == "sqlite" else None) as connection:
+        await _check_encoding(connection)
+        if engine.dialect.name == "postgresql":
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ADVISORY_LOCK})
+        await connection.run_sync(_upgrade)
+    return SCHEMA_REVISION
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    found: str | None = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
+    return found
+
+
+def _upgrade(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", "sessioncache_migrations:")
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, "head")
+    except CommandError:
+        raise _wrong_version(_revision(connection)) from None
+
+
+async def _check_encoding(connection: AsyncConnection) -> None:
+    if connection.dialect.name != "postgresql":
+        return
+    encoding = (await connection.execute(text("SHOW server_encoding"))).scalar_one()
+    if encoding != "UTF8":
+        raise ConfigurationError(f"the database has encoding {encoding}, UTF8 is needed")
+
+
+def _wrong_version(found: str | None) -> SchemaVersionError:
+    what = "has no sessioncache schema" if found is None else f"has schema {found}"
+    return SchemaVersionError(
+        f"the database {what}, this version needs {SCHEMA_REVISION}: run `sessioncache db upgrade`"
+        " (of a newer sessioncache, if the database is newer)",
+        found=found,
+        needed=SCHEMA_REVISION,
+    )

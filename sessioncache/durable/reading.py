@@ -1,0 +1,109 @@
+"""Reading scopes: hydration, and the evidence that a write is durable.  The caller's transaction is the snapshot."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, Select, case, literal_column, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sessioncache.durable import schema
+from sessioncache.durable.bulk import CLOCK
+from sessioncache.durable.errors import FencedOff
+from sessioncache.durable.fence import read_fences
+from sessioncache.durable.heads import head_of
+from sessioncache.entries import Entry, Head, StoredScope
+from sessioncache.scopes import ScopeKind, ScopeRef, key_id
+
+_STATE = schema.state.c
+_OURS = (_STATE.namespace == "") & ~_STATE.deleted
+_ROWS = select(
+    _STATE.scope_id,
+    _STATE.key,
+    _STATE.revision,
+    _OURS.label("ours"),
+    case((_OURS, _STATE.value), else_="").label("value"),
+)
+
+StoredRow = Row[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What SQL knows of a scope and some of its keys, read in one snapshot (R11)."""
+
+    fence: str | None
+    """The incarnation that the fence of the scope's bucket names."""
+    head: Head | None
+    rows: dict[str, Entry]
+    """The rows of the keys that were asked for, tombstones too (with an empty text); absent ones are left out."""
+
+
+async def read_clock(connection: AsyncConnection) -> int:
+    """The database's clock in microseconds since 1970."""
+    query: Select[Any] = select(literal_column(CLOCK[connection.dialect.name]))
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def read_scopes(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str]]) -> list[StoredScope | None]:
+    """The scopes in the order asked for; FencedOff where a fence does not name the incarnation given."""
+    await _check_fences(connection, wanted)
+    refs = [ref for ref, _ in wanted]
+    heads = await _read_heads(connection, refs)
+    rows = await _read_rows(connection, {ref.id for ref in refs})
+    return [_stored(ref, heads.get(ref.id), rows.get(ref.id, [])) for ref in refs]
+
+
+async def read_evidence(connection: AsyncConnection, scope: ScopeRef, keys: Sequence[str]) -> Evidence:
+    """What SQL knows of `scope` and of `keys` of it (without prefix)."""
+    fences = await read_fences(connection, [scope.bucket])
+    heads = await _read_heads(connection, [scope])
+    query = select(_STATE.key, _STATE.revision, _STATE.value).where(
+        _STATE.scope_id == scope.id, _STATE.key_id.in_([key_id(scope.namespace, key) for key in keys])
+    )
+    rows = {key: Entry(key, revision, value.encode()) for key, revision, value in await connection.execute(query)}
+    return Evidence(fences.get(scope.bucket), heads.get(scope.id), rows)
+
+
+async def _check_fences(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str]]) -> None:
+    fences = await read_fences(connection, [ref.bucket for ref, _ in wanted])
+    strange = {ref.bucket for ref, incarnation in wanted if fences.get(ref.bucket) != incarnation}
+    if strange:
+        raise FencedOff(strange)
+
+
+async def _read_heads(connection: AsyncConnection, refs: Sequence[ScopeRef]) -> dict[str, Head]:
+    heads: dict[str, Head] = {}
+    for kind, ids in _ids_by_kind(refs).items():
+        table = schema.HEADS[kind]
+        rows = (await connection.execute(select(table).where(table.c.scope_id.in_(ids)))).mappings()
+        heads.update((row["scope_id"], head_of(kind, row)) for row in rows)
+    return heads
+
+
+def _ids_by_kind(refs: Sequence[ScopeRef]) -> dict[ScopeKind, list[str]]:
+    ids: dict[ScopeKind, list[str]] = defaultdict(list)
+    for ref in refs:
+        ids[ref.kind].append(ref.id)
+    return ids
+
+
+async def _read_rows(connection: AsyncConnection, ids: set[str]) -> dict[str, list[StoredRow]]:
+    rows: dict[str, list[StoredRow]] = defaultdict(list)
+    for row in await connection.execute(_ROWS.where(_STATE.scope_id.in_(ids))):
+        rows[row.scope_id].append(row)
+    return rows
+
+
+def _stored(ref: ScopeRef, head: Head | None, rows: list[StoredRow]) -> StoredScope | None:
+    if head is None and not rows:
+        return None
+    known = max((row.revision for row in rows), default=0)
+    if head is None:
+        head = Head(ref.org, ref.app, ref.user, ref.session, revision=known)
+    known = max(known, head.revision, head.cleared, head.birth)
+    living = [] if head.deleted else [row for row in rows if row.ours and row.revision > head.cleared]
+    return StoredScope(head, [Entry(row.key, row.revision, row.value.encode()) for row in living], known)

@@ -1,0 +1,155 @@
+"""The tables of the durable tier, as SQLAlchemy Core knows them.
+
+The same database comes from the migrations; a test holds the two together.  Names are compared by code point everywhere
+(``COLLATE "C"`` on PostgreSQL, SQLite's own rule).  Revisions and births are microseconds; `updated_at`, `flushed_at`
+and `registered_at` are the database's clock at the writing.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Index, Integer, MetaData, Table, Text, event
+
+from sessioncache.scopes import ScopeKind
+
+SCHEMA_REVISION = "0001"
+"""The newest migration."""
+VERSION_TABLE = "sessioncache_alembic_version"
+ENTRIES_VIEW = "sessioncache_entries"
+
+metadata = MetaData()
+
+_NAME = Text().with_variant(Text(collation="C"), "postgresql")
+
+
+def _name(name: str, *, key: bool = False) -> Column[str]:
+    return Column(name, _NAME, primary_key=key, nullable=False)
+
+
+def _number(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False)
+
+
+def _time(name: str) -> Column[object]:
+    return Column(name, DateTime(timezone=True), nullable=False)
+
+
+state = Table(
+    "sessioncache_state",
+    metadata,
+    _name("scope_id", key=True),
+    _name("key_id", key=True),
+    _name("namespace"),
+    _name("key"),
+    Column("value", Text, nullable=False),
+    _number("revision"),
+    Column("deleted", Boolean, nullable=False),
+    _time("updated_at"),
+)
+
+session = Table(
+    "sessioncache_session",
+    metadata,
+    _name("scope_id", key=True),
+    _name("org"),
+    _name("app"),
+    _name("user_id"),
+    _name("session_id"),
+    _name("user_scope_id"),
+    _name("app_scope_id"),
+    _name("bare_id"),
+    _name("title"),
+    _number("birth"),
+    _number("updated"),
+    _number("cleared"),
+    Column("deleted", Boolean, nullable=False),
+    _number("revision"),
+    _number("values_revision"),
+    _number("message_count"),
+    _number("token_total"),
+    _name("forked_from"),
+    Column("bucket", Integer, nullable=False),
+    _time("flushed_at"),
+)
+
+user_scope = Table(
+    "sessioncache_user_scope",
+    metadata,
+    _name("scope_id", key=True),
+    _name("org"),
+    _name("app"),
+    _name("user_id"),
+    _number("revision"),
+    _number("birth"),
+    _number("cleared"),
+    Column("deleted", Boolean, nullable=False),
+    Column("bucket", Integer, nullable=False),
+    _time("flushed_at"),
+)
+
+app_scope = Table(
+    "sessioncache_app_scope",
+    metadata,
+    _name("scope_id", key=True),
+    _name("org"),
+    _name("app"),
+    _number("revision"),
+    _number("birth"),
+    _number("cleared"),
+    Column("deleted", Boolean, nullable=False),
+    Column("bucket", Integer, nullable=False),
+    _time("flushed_at"),
+)
+
+fence = Table(
+    "sessioncache_fence",
+    metadata,
+    Column("bucket", Integer, primary_key=True, autoincrement=False),
+    _name("incarnation"),
+    _time("registered_at"),
+)
+
+incarnation = Table(
+    "sessioncache_incarnation",
+    metadata,
+    Column("bucket", Integer, primary_key=True, autoincrement=False),
+    _name("incarnation", key=True),
+    _time("registered_at"),
+)
+
+layout = Table("sessioncache_layout", metadata, _name("name", key=True), _name("value"))
+
+HEADS = {ScopeKind.SESSION: session, ScopeKind.USER: user_scope, ScopeKind.APP: app_scope}
+"""The table of each kind of scope's heads, in the order in which a flush takes their locks."""
+
+for _column in ("user_scope_id", "app_scope_id"):
+    Index(
+        f"sessioncache_session_by_{_column.removesuffix('_scope_id')}",
+        session.c[_column],
+        session.c.updated.desc(),
+        session.c.session_id,
+        postgresql_where=~session.c.deleted,
+        sqlite_where=~session.c.deleted,
+    )
+Index("sessioncache_session_by_bare_id", session.c.bare_id)
+
+
+def _living(kind: str, table: str, user: str, session_id: str) -> str:
+    return f"""
+    SELECT h.org, h.app, {user} AS user_id, {session_id} AS session_id, '{kind}' AS scope,
+        e.namespace, e.key, e.value, e.revision, e.updated_at
+    FROM sessioncache_state e JOIN {table} h ON h.scope_id = e.scope_id
+    WHERE NOT e.deleted AND NOT h.deleted AND e.revision > h.cleared"""
+
+
+_VIEW = f"CREATE VIEW {ENTRIES_VIEW} AS" + "\n    UNION ALL".join(
+    (
+        _living("session", session.name, "h.user_id", "h.session_id"),
+        _living("user", user_scope.name, "h.user_id", "NULL"),
+        _living("app", app_scope.name, "NULL", "NULL"),
+    )
+)
+
+
+@event.listens_for(metadata, "after_create")
+def _create_view(_metadata: MetaData, connection: Connection, **_: object) -> None:
+    connection.exec_driver_sql(_VIEW)

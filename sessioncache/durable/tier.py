@@ -1,0 +1,140 @@
+"""The durable tier: everything that is ever asked of the SQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from sessioncache.durable import fence, flushing, layout, listing, reading
+from sessioncache.durable.engine import create_engine, prepare_engine
+from sessioncache.durable.fence import Swap
+from sessioncache.durable.flushing import FlushResult
+from sessioncache.durable.reading import Evidence
+from sessioncache.durable.transactions import finished, writing
+from sessioncache.durable.transactions import reading as reading_transaction
+from sessioncache.entries import Dirt, Head, StoredScope
+from sessioncache.scopes import ScopeRef
+from sessioncache.settings import TOMBSTONE_RETENTION
+
+__all__ = ["DurableTier", "Evidence", "FlushResult", "Swap"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Call = Callable[Concatenate["DurableTier", P], Coroutine[Any, Any, T]]
+
+
+def _whole(call: Call[P, T]) -> Call[P, T]:
+    """A call that on SQLite is not cancelled half-way."""
+
+    @wraps(call)
+    async def run(self: DurableTier, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work = call(self, *args, **kwargs)
+        return await (finished(work) if self.engine.dialect.name == "sqlite" else work)
+
+    return run
+
+
+class DurableTier:
+    """The SQL database behind the hot tier.
+
+    Every call raises DurableTierUnavailableError where the database cannot be reached, a lock is not to be had in
+    time or the connection breaks: a call that reads or flushes may simply be repeated.
+    """
+
+    def __init__(
+        self, engine: AsyncEngine, *, retention: float = TOMBSTONE_RETENTION, lock_timeout: float = 7.0
+    ) -> None:
+        """Work on an engine that stays the caller's.
+
+        `retention`: seconds for which tombstones are kept.  `lock_timeout`: seconds that a writing transaction may wait
+        for a lock, take for a statement, or be idle; below the lease of a claim.
+        """
+        self.engine = prepare_engine(engine)
+        self._owned = False
+        self._lock_timeout = lock_timeout
+        self._max_age = round(retention * 1_000_000 / 2)
+
+    @classmethod
+    def connect(cls, url: str, *, retention: float = TOMBSTONE_RETENTION, lock_timeout: float = 7.0) -> Self:
+        """Work on an engine of our own, disposed of by `aclose`; connections are made when they are needed."""
+        tier = cls(create_engine(url), retention=retention, lock_timeout=lock_timeout)
+        tier._owned = True
+        return tier
+
+    async def aclose(self) -> None:
+        """Close the connections, if the engine is our own."""
+        if self._owned:
+            await self.engine.dispose()
+
+    @_whole
+    async def clock(self) -> int:
+        """The database's clock in microseconds since 1970."""
+        async with reading_transaction(self.engine) as connection:
+            return await reading.read_clock(connection)
+
+    @_whole
+    async def read_layout(self) -> dict[str, str]:
+        """What is recorded about the layout."""
+        async with reading_transaction(self.engine) as connection:
+            return await layout.read_layout(connection)
+
+    @_whole
+    async def record_layout(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Record each value whose name is absent; all that is recorded then, be it from here or elsewhere."""
+        async with writing(self.engine, self._lock_timeout) as connection:
+            return await layout.record_layout(connection, values)
+
+    @_whole
+    async def read_fences(self, buckets: Sequence[int]) -> dict[int, str]:
+        """The incarnation that each bucket's fence names; absent ones are left out."""
+        async with reading_transaction(self.engine) as connection:
+            return await fence.read_fences(connection, buckets)
+
+    @_whole
+    async def swap_fences(self, changes: Mapping[int, tuple[str | None, str]]) -> dict[int, Swap]:
+        """Bucket → (incarnation as read, new one): swap each fence that is still as read, in one transaction (R17)."""
+        async with writing(self.engine, self._lock_timeout) as connection:
+            return await fence.swap_fences(connection, changes)
+
+    @_whole
+    async def read_scopes(self, wanted: Sequence[tuple[ScopeRef, str]]) -> list[StoredScope | None]:
+        """Scopes with their incarnations, in one snapshot together with the fences; None for what SQL does not know.
+
+        Raises FencedOff, and reads nothing, where a fence does not name the incarnation given.
+        """
+        async with reading_transaction(self.engine) as connection:
+            return await reading.read_scopes(connection, wanted)
+
+    @_whole
+    async def flush(self, batch: Sequence[Dirt], *, read_after: int) -> FlushResult:
+        """Write a batch in one transaction; `read_after` is this database's clock (µs) from before the reading.
+
+        Raises RefusedDataError (nothing written: the batch holds what the database refuses as data) and
+        StaleReadingError (nothing written: read longer ago than half the retention).
+        """
+        if not batch:
+            return FlushResult([])
+        prepared = flushing.try_prepare(batch)
+        async with writing(self.engine, self._lock_timeout) as connection:
+            return await flushing.flush(connection, batch, prepared, read_after=read_after, max_age=self._max_age)
+
+    @_whole
+    async def evidence(self, scope: ScopeRef, keys: Sequence[str]) -> Evidence:
+        """What SQL knows of a scope and of some of its keys (without prefix), in one snapshot with the fence (R11)."""
+        async with reading_transaction(self.engine) as connection:
+            return await reading.read_evidence(connection, scope, keys)
+
+    @_whole
+    async def list_sessions(self, *, scope_id: str, by: Literal["user", "app"], limit: int | None) -> list[Head]:
+        """The living sessions of a user's or an app's scope, last updated first, ties by session id."""
+        async with reading_transaction(self.engine) as connection:
+            return await listing.read_heads(connection, listing.sessions_query(scope_id, by, limit))
+
+    @_whole
+    async def find_sessions(self, bare_id: str) -> list[Head]:
+        """The living sessions of one org that bear one session id, by app and user."""
+        async with reading_transaction(self.engine) as connection:
+            return await listing.read_heads(connection, listing.bare_query(bare_id))

@@ -1,0 +1,114 @@
+"""Transactions: one for writing, one for reading a single snapshot, on either database.
+
+What they need from a connection is set per transaction (PostgreSQL) or once per connection (SQLite), so that an engine
+which the caller shares with us keeps its own ways.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
+
+from sessioncache.durable.engine import BUSY_TIMEOUT
+from sessioncache.durable.errors import translated
+from sessioncache.errors import ConfigurationError
+
+T = TypeVar("T")
+
+_TIMEOUTS = text(
+    "SELECT set_config('lock_timeout', :ms, true), set_config('statement_timeout', :ms, true),"
+    " set_config('idle_in_transaction_session_timeout', :ms, true)"
+)
+_MARK = "sessioncache_busy_timeout"
+
+
+async def finished(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` to its end even when the caller is cancelled, who then waits for it.
+
+    For SQLite: a driver that is cancelled in the middle of a statement may leave its transaction open, and with it the
+    lock of the whole database.  The wait is short: a lock time-out at most.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()
+        raise
+
+
+@asynccontextmanager
+async def writing(engine: AsyncEngine, lock_timeout: float | None) -> AsyncIterator[AsyncConnection]:
+    """One transaction that writes, committed at the end of the block.
+
+    `lock_timeout` (seconds) bounds each wait for a lock, each statement and each idle stretch, so that a stopped
+    process holds no rows for longer; None: no bound.  SQLite has only the first of the three.
+    """
+    with translated():
+        async with engine.connect() as connection:
+            if engine.dialect.name == "sqlite":
+                await _begin_sqlite(connection, "BEGIN IMMEDIATE", lock_timeout)
+            else:
+                await _begin_postgresql(connection, lock_timeout)
+            yield connection
+            await connection.commit()
+
+
+@asynccontextmanager
+async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """One transaction that only reads; all that is read in the block is of one snapshot."""
+    with translated():
+        async with engine.connect() as connection:
+            if engine.dialect.name == "sqlite":
+                await _begin_sqlite(connection, "BEGIN", BUSY_TIMEOUT)
+            else:
+                await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            yield connection
+
+
+async def _begin_postgresql(connection: AsyncConnection, lock_timeout: float | None) -> None:
+    await connection.execution_options(isolation_level="READ COMMITTED", postgresql_readonly=False)
+    if lock_timeout is not None:
+        await connection.execute(_TIMEOUTS, {"ms": str(max(1, round(lock_timeout * 1000)))})
+
+
+async def _begin_sqlite(connection: AsyncConnection, begin: str, lock_timeout: float | None) -> None:
+    # An explicit BEGIN comes before anything for which sqlite3 would begin a transaction of its own.
+    await _prepare_sqlite(connection, BUSY_TIMEOUT if lock_timeout is None else lock_timeout)
+    await connection.exec_driver_sql(begin)
+
+
+async def _prepare_sqlite(connection: AsyncConnection, busy_timeout: float) -> None:
+    raw = await connection.get_raw_connection()
+    known = raw.info.get(_MARK)
+    if known == busy_timeout:
+        return
+    await connection.exec_driver_sql(f"PRAGMA busy_timeout = {max(1, round(busy_timeout * 1000))}")
+    if known is None:
+        await _use_wal(connection)
+        await connection.exec_driver_sql("PRAGMA synchronous = FULL")
+    raw.info[_MARK] = busy_timeout
+
+
+async def _use_wal(connection: AsyncConnection) -> None:
+    """Switch to WAL; SQLite's busy handler does not cover two processes that switch at once."""
+    async for attempt in AsyncRetrying(
+        stop=stop_after_delay(BUSY_TIMEOUT),
+        wait=wait_random(0.01, 0.1),
+        retry=retry_if_exception_type(OperationalError),
+        reraise=True,
+    ):
+        with attempt:
+            mode = (await connection.exec_driver_sql("PRAGMA journal_mode = WAL")).scalar_one()
+    if mode != "wal":
+        raise ConfigurationError(f"SQLite keeps journal mode {mode!r} where WAL is needed: use a file on a local disk")

@@ -1,0 +1,162 @@
+"""Engines and errors: which databases, what a failure looks like, what survives one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from sessioncache.durable import engine as engines
+from sessioncache.durable.engine import create_engine, prepare_engine
+from sessioncache.durable.errors import RefusedDataError
+from sessioncache.durable.migrate import upgrade_schema
+from sessioncache.durable.tier import DurableTier
+from sessioncache.durable.transactions import writing
+from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
+from sessioncache.scopes import bare_id
+from tests.conftest import StartPostgreSQL
+from tests.durable_helpers import dirt, open_tier, put, session, values_of
+from tests.waiting import wait_until_async
+
+
+@pytest.mark.parametrize(
+    ("url", "driver"),
+    [
+        ("sqlite:///some/file.db", "aiosqlite"),
+        ("sqlite+aiosqlite:///some/file.db", "aiosqlite"),
+        ("postgres://u:p@127.0.0.1/d", "psycopg"),
+        ("postgresql://u:p@127.0.0.1/d", "psycopg"),
+        ("postgresql+psycopg://u:p@127.0.0.1/d", "psycopg"),
+    ],
+)
+def test_urls_are_normalised(url: str, driver: str) -> None:
+    engine = create_engine(url)
+    assert engine.dialect.driver.startswith(driver)
+    assert prepare_engine(prepare_engine(engine)) is engine
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://u:hunter2@127.0.0.1/d",
+        "postgresql+asyncpg://u:hunter2@127.0.0.1/d",
+        "hunter2",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file:x?mode=memory&uri=true",
+    ],
+)
+def test_what_we_cannot_use_is_refused_without_the_password(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        create_engine(url)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("url", "extra"), [("sqlite:///f", "sqlite"), ("postgresql:///d", "postgres")])
+def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch, url: str, extra: str) -> None:
+    def missing(*_args: Any, **_kwargs: Any) -> None:
+        raise ModuleNotFoundError("No module named 'driver'")
+
+    monkeypatch.setattr(engines, "create_async_engine", missing)
+    with pytest.raises(ConfigurationError, match=rf"pip install 'sessioncache\[{extra}\]'"):
+        create_engine(url)
+
+
+async def test_an_engine_of_the_callers_stays_theirs(database_url: str) -> None:
+    theirs = create_async_engine(create_engine(database_url).url, isolation_level="AUTOCOMMIT")
+    tier = DurableTier(theirs)
+    await upgrade_schema(theirs)
+    await tier.swap_fences(dict.fromkeys(range(8), (None, "first")))
+    await put(tier, dirt(session(), 5, {"k": b"1"}))
+    with pytest.raises(RefusedDataError):
+        await put(tier, dirt(session("t"), 5), dirt(session(), 6, message_count=2**70))
+    with pytest.raises(asyncio.CancelledError):
+        await _delete_and_cancel(theirs)
+    assert await tier.find_sessions(bare_id("org", "t")) == []
+    assert await values_of(tier, session()) == {"k": b"1"}
+    await tier.aclose()
+    async with theirs.connect() as connection:
+        await connection.execute(text("CREATE TABLE theirs (a integer)"))
+    async with theirs.connect() as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM theirs"))).scalar_one() == 0
+    await theirs.dispose()
+
+
+async def _delete_and_cancel(engine: AsyncEngine) -> None:
+    async with writing(engine, 7) as connection:
+        await connection.execute(text("DELETE FROM sessioncache_state"))
+        raise asyncio.CancelledError
+
+
+async def test_sqlite_is_set_up_for_durability(sqlite_url: str) -> None:
+    async with open_tier(sqlite_url) as tier, writing(tier.engine, 3) as connection:
+        found = [
+            (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()
+            for name in ("journal_mode", "synchronous", "busy_timeout")
+        ]
+    assert found == ["wal", 2, 3000]
+
+
+async def test_sqlite_readers_do_not_wait_for_a_writer(sqlite_url: str) -> None:
+    async with open_tier(sqlite_url) as tier, writing(tier.engine, 7), asyncio.timeout(2):
+        assert await values_of(tier, session()) is None
+
+
+async def test_calls_wait_for_a_connection(database_url: str) -> None:
+    async with open_tier(database_url) as tier:
+        assert len(await asyncio.gather(*(tier.clock() for _ in range(60)))) == 60
+
+
+async def test_a_database_out_of_reach_is_unavailable() -> None:
+    tier = DurableTier.connect("postgresql://someone:hunter2@127.0.0.1:1/d")
+    with pytest.raises(DurableTierUnavailableError) as caught:
+        await tier.clock()
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+async def test_a_file_that_cannot_be_opened_is_unavailable() -> None:
+    threads = threading.active_count()
+    tier = DurableTier.connect("sqlite:////nowhere/at/all/state.db")
+    with pytest.raises(DurableTierUnavailableError):
+        await tier.clock()
+    await tier.aclose()
+    await wait_until_async(lambda: threading.active_count() <= threads, 5, "the driver's thread to end")
+
+
+async def test_a_database_without_schema_says_what_to_do(database_url: str) -> None:
+    tier = DurableTier.connect(database_url)
+    with pytest.raises(DurableTierUnavailableError, match="sessioncache db upgrade"):
+        await tier.read_layout()
+    await tier.aclose()
+
+
+async def test_a_restarted_server_is_used_again(start_postgresql: StartPostgreSQL) -> None:
+    server = start_postgresql()
+    async with open_tier(server.url()) as tier:
+        await put(tier, dirt(session(), 5, {"k": b"1"}))
+        server.kill()
+        for _ in range(2):
+            with pytest.raises(DurableTierUnavailableError):
+                await put(tier, dirt(session(), 6, {"k": b"2"}))
+        server.start()
+        assert await put(tier, dirt(session(), 6, {"k": b"2"})) == [(6, [6])]
+
+
+async def test_cancelled_calls_leave_the_engine_usable(database_url: str) -> None:
+    chance = random.Random(7)
+    async with open_tier(database_url) as tier:
+        for i in range(40):
+            call = asyncio.create_task(put(tier, dirt(session(), 10 + i, {"k": str(i).encode()})))
+            await asyncio.sleep(chance.random() * 0.01)
+            call.cancel()
+            async with asyncio.timeout(3):
+                await asyncio.wait([call])
+        assert await put(tier, dirt(session(), 100, {"k": b'"last"'})) == [(100, [100])]
+        assert await values_of(tier, session()) == {"k": b'"last"'}
+        assert "checked out connections: 0" in tier.engine.pool.status().lower()

@@ -1,0 +1,192 @@
+"""Reading: hydration from one snapshot, evidence, listings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Literal
+
+import pytest
+from sqlalchemy import Select, text
+
+from sessioncache.durable import listing, reading
+from sessioncache.durable.errors import FencedOff
+from sessioncache.durable.tier import DurableTier
+from sessioncache.entries import Entry, Head
+from sessioncache.scopes import ScopeRef, app_id, bare_id, user_id
+from tests.durable_helpers import INCARNATION, app, dirt, open_tier, put, session, user, values_of
+
+LISTED_BY: list[Literal["user", "app"]] = ["user", "app"]
+OWNERS = {"user": user_id("org", "app", "u"), "app": app_id("org", "app")}
+
+
+@pytest.fixture
+async def tier(database_url: str) -> AsyncIterator[DurableTier]:
+    async with open_tier(database_url) as made:
+        yield made
+
+
+async def test_heads_come_back_whole(tier: DurableTier) -> None:
+    head: dict[str, Any] = {
+        "birth": 3,
+        "cleared": 2,
+        "title": "Ein Titel é",
+        "message_count": 4,
+        "token_total": 2**40,
+        "forked_from": "sess_other",
+        "values_revision": 5,
+        "updated": 6,
+    }
+    await put(tier, dirt(session(), 7, **head), dirt(user(), 8, birth=1), dirt(app(), 9, cleared=4))
+    stored = await tier.read_scopes([(ref, INCARNATION) for ref in (app(), session(), user(), session("none"))])
+    assert stored[1] is not None
+    assert stored[1].head == Head("org", "app", "u", "s", 7, **head)
+    assert [item and item.head for item in stored] == [
+        Head("org", "app", "", "", 9, cleared=4),
+        Head("org", "app", "u", "s", 7, **head),
+        Head("org", "app", "u", "", 8, birth=1),
+        None,
+    ]
+
+
+async def test_only_living_entries_are_read_but_all_count_for_what_is_known(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, {"dead": b"1"}), dirt(session(), 30, {"gone": b""}))
+    await put(tier, dirt(session(), 20, {"alive": b"2"}))
+    await put(tier, dirt(session(), 40, birth=40, cleared=10))
+    (stored,) = await tier.read_scopes([(session(), INCARNATION)])
+    assert stored is not None
+    assert stored.entries == [Entry("alive", 20, b"2")]
+    assert stored.known == 40
+
+
+@pytest.mark.parametrize(("head", "known"), [({"cleared": 50}, 50), ({"birth": 60}, 60), ({}, 30)])
+async def test_the_largest_revision_of_any_kind_is_known(tier: DurableTier, head: dict[str, Any], known: int) -> None:
+    await put(tier, dirt(session(), 20, {"alive": b"2"}, **head))
+    async with tier.engine.begin() as connection:
+        await connection.execute(text("UPDATE sessioncache_state SET revision = 30, deleted = true"))
+    (stored,) = await tier.read_scopes([(session(), INCARNATION)])
+    assert stored is not None
+    assert stored.known == known
+
+
+async def test_a_deleted_head_has_no_entries(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, {"k": b"1"}))
+    await put(tier, dirt(session(), 6, deleted=True, cleared=4))
+    (stored,) = await tier.read_scopes([(session(), INCARNATION)])
+    assert stored is not None
+    assert stored.head.deleted
+    assert stored.entries == []
+    assert stored.known == 6
+
+
+async def test_rows_without_a_head_are_a_scope_nevertheless(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, {"k": b"1", "gone": b""}))
+    async with tier.engine.begin() as connection:
+        await connection.execute(text("DELETE FROM sessioncache_session"))
+    (stored,) = await tier.read_scopes([(session(), INCARNATION)])
+    assert stored is not None
+    assert stored.head == Head("org", "app", "u", "s", 5)
+    assert (stored.entries, stored.known) == ([Entry("k", 5, b"1")], 5)
+
+
+async def test_nothing_is_read_under_an_incarnation_that_the_fence_does_not_name(tier: DurableTier) -> None:
+    ours, strange = session("s", "u1"), session("s", "u2")
+    with pytest.raises(FencedOff) as caught:
+        await tier.read_scopes([(ours, INCARNATION), (strange, "other")])
+    assert caught.value.buckets == {strange.bucket}
+
+
+async def test_a_commit_between_head_and_rows_is_not_half_seen(
+    tier: DurableTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(tier, dirt(session(), 5, {"a": b'"old"', "b": b'"old"'}), dirt(user(), 5, {"c": b'"old"'}))
+    read_rows = reading._read_rows
+
+    async def overtaken(connection: Any, ids: set[str]) -> Any:
+        await put(tier, dirt(session(), 9, {"a": b'"new"', "d": b'"new"'}), dirt(user(), 9, {"c": b'"new"'}))
+        bucket = session().bucket
+        await tier.swap_fences({bucket: (INCARNATION, "next")})
+        return await read_rows(connection, ids)
+
+    monkeypatch.setattr(reading, "_read_rows", overtaken)
+    stored = await tier.read_scopes([(session(), INCARNATION), (user(), INCARNATION)])
+    monkeypatch.undo()
+    assert [item and (item.head.revision, item.known) for item in stored] == [(5, 5), (5, 5)]
+    assert [item and {entry.text for entry in item.entries} for item in stored] == [{b'"old"'}, {b'"old"'}]
+
+
+async def test_evidence_shows_fence_head_and_rows_with_tombstones(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, {"k": b"1", "gone": b"2"}))
+    await put(tier, dirt(session(), 6, {"gone": b""}, birth=2))
+    evidence = await tier.evidence(session(), ["k", "gone", "never"])
+    assert evidence.fence == INCARNATION
+    assert evidence.head is not None
+    assert (evidence.head.revision, evidence.head.birth) == (6, 2)
+    assert evidence.rows == {"k": Entry("k", 5, b"1"), "gone": Entry("gone", 6, b"")}
+    unknown = await tier.evidence(session("none"), [])
+    assert (unknown.head, unknown.rows) == (None, {})
+
+
+async def test_names_that_differ_little_are_different_scopes(tier: DurableTier) -> None:
+    names = ["a", "A", "a ", "á", "a\u0301", "ä", "ß", "ss", "%", "_", "'"]
+    await put(tier, *(dirt(session(name), 5 + i, {name: str(i).encode()}) for i, name in enumerate(names)))
+    for i, name in enumerate(names):
+        assert await values_of(tier, session(name)) == {name: str(i).encode()}
+
+
+@pytest.mark.parametrize("by", LISTED_BY)
+async def test_listings_are_newest_first_with_ties_by_code_point(tier: DurableTier, by: Literal["user", "app"]) -> None:
+    names = ["b", "B", "a", "_", "é", "😀", "\uffff"]
+    await put(tier, *(dirt(session(name), 5) for name in names), dirt(session("newest"), 9), dirt(session("oldest"), 2))
+    await put(tier, dirt(session("deleted"), 20, deleted=True))
+    heads = await tier.list_sessions(scope_id=OWNERS[by], by=by, limit=None)
+    assert [head.session for head in heads] == ["newest", *sorted(names), "oldest"]
+    heads = await tier.list_sessions(scope_id=OWNERS[by], by=by, limit=3)
+    assert [head.session for head in heads] == ["newest", "B", "_"]
+
+
+async def test_listings_keep_users_and_apps_apart(tier: DurableTier) -> None:
+    await put(tier, *(dirt(session("s", name), 5) for name in ("u", "v", "")))
+    assert [head.user for head in await tier.list_sessions(scope_id=OWNERS["user"], by="user", limit=None)] == ["u"]
+    assert len(await tier.list_sessions(scope_id=OWNERS["app"], by="app", limit=None)) == 3
+    assert await tier.list_sessions(scope_id=app_id("org", "other"), by="app", limit=None) == []
+    assert [head.user for head in await tier.find_sessions(bare_id("org", "s"))] == ["", "u", "v"]
+    assert await tier.find_sessions(bare_id("other", "s")) == []
+
+
+QUERIES: dict[str, Select[Any]] = {
+    "user": listing.sessions_query(OWNERS["user"], "user", 20),
+    "app": listing.sessions_query(OWNERS["app"], "app", 20),
+    "bare_id": listing.bare_query(bare_id("org", "s7")),
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+async def test_listings_are_served_by_indexes(tier: DurableTier, name: str) -> None:
+    scopes: Sequence[ScopeRef] = [session(f"s{i}", f"u{i % 50}" if i % 3 else "u") for i in range(3_000)]
+    await put(tier, *(dirt(ref, 10 + i) for i, ref in enumerate(scopes)))
+    async with tier.engine.connect() as connection:
+        await connection.execute(text("ANALYZE"))
+        compiled = QUERIES[name].compile(tier.engine.sync_engine, compile_kwargs={"literal_binds": True})
+        how = "EXPLAIN QUERY PLAN" if tier.engine.dialect.name == "sqlite" else "EXPLAIN"
+        rows = (await connection.exec_driver_sql(f"{how} {compiled}")).all()
+    plan = "\n".join(str(row) for row in rows)
+    assert f"sessioncache_session_by_{name}" in plan
+    if name != "bare_id":
+        assert "Sort" not in plan
+        assert "TEMP B-TREE" not in plan
+
+
+async def test_the_view_shows_living_entries_by_name(tier: DurableTier) -> None:
+    await put(
+        tier, dirt(session(), 5, {"k": b"1", "gone": b""}), dirt(user(), 5, {"k": b"2"}), dirt(app(), 5, {"k": b"3"})
+    )
+    await put(tier, dirt(session("cleared"), 5, {"k": b"4"}), dirt(session("deleted"), 5, {"k": b"5"}))
+    await put(tier, dirt(session("cleared"), 6, cleared=5), dirt(session("deleted"), 6, deleted=True))
+    query = "SELECT org, app, user_id, session_id, scope, namespace, key, value, revision FROM sessioncache_entries"
+    async with tier.engine.connect() as connection:
+        rows = {tuple(row) for row in await connection.execute(text(query))}
+    assert rows == {
+        ("org", "app", "u", "s", "session", "", "k", "1", 5),
+        ("org", "app", "u", None, "user", "", "k", "2", 5),
+        ("org", "app", None, None, "app", "", "k", "3", 5),
+    }
