@@ -201,7 +201,7 @@ def test_compose_holds_no_password() -> None:
 
 
 def test_compose_follows_its_schema() -> None:
-    checker = shutil.which("check-jsonschema") or pytest.skip("check-jsonschema is not installed")
+    checker = shutil.which("check-jsonschema", path=SCRIPTS) or missing("check-jsonschema")
     command = [checker, "--builtin-schema", "vendor.compose-spec", str(DEPLOY / "compose.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
@@ -221,7 +221,7 @@ def test_image_gets_every_package_of_the_wheel() -> None:
 
 
 def test_dockerfile_lints() -> None:
-    linter = shutil.which("hadolint") or pytest.skip("hadolint is not installed")
+    linter = shutil.which("hadolint", path=SCRIPTS) or missing("hadolint")
     done = subprocess.run([linter, str(DOCKERFILE)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
