@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sessioncache import listing
 from sessioncache.connecting import Connecting, Resources
 from sessioncache.creation import Creation
+from sessioncache.deadline import within
 from sessioncache.durability import flush, prune
 from sessioncache.errors import InvalidNameError, SessionExistsError, SessionNotFoundError
 from sessioncache.hot.calls import Content, Gone, Wanted
@@ -45,20 +46,20 @@ class SessionCache:
         from sessioncache.durable.tier import DurableTier
 
         tiers = Tiers(HotLink(redis, owned=False), DurableTier(engine), CacheSettings.of(settings))
-        self._set_up(tiers, app, org, [], None)
+        self._set_up(tiers, app, org, None)
 
-    def _set_up(self, tiers: Tiers, app: str, org: str, ledgers: list[Ledger], resources: Resources | None) -> None:
+    def _set_up(self, tiers: Tiers, app: str, org: str, resources: Resources | None) -> None:
         self.app = check_name("app", app, empty=True)
         self.org = check_name("org", org, empty=True)
         self._tiers = tiers
-        self._ledgers = ledgers
+        self._ledgers: set[Ledger] = set()
         self._many = _MANY_LEDGERS
         self._resources = resources
 
     @classmethod
-    def _over(cls, tiers: Tiers, app: str, org: str, ledgers: list[Ledger], resources: Resources | None = None) -> Self:
+    def _over(cls, tiers: Tiers, app: str, org: str, resources: Resources | None = None) -> Self:
         cache = cls.__new__(cls)
-        cache._set_up(tiers, app, org, ledgers, resources)
+        cache._set_up(tiers, app, org, resources)
         return cache
 
     @classmethod
@@ -82,7 +83,7 @@ class SessionCache:
         check_name("org", org, empty=True)
 
         def over(tiers: Tiers, resources: Resources) -> SessionCache:
-            return cls._over(tiers, app, org, [], resources)
+            return cls._over(tiers, app, org, resources)
 
         return Connecting(over, redis_url, database_url, data_dir, CacheSettings.of(settings))
 
@@ -107,7 +108,7 @@ class SessionCache:
     def bound_to(self, *, org: str | None = None, app: str | None = None) -> SessionCache:
         """Another tenant or app on the same connections; this object closes them."""
         org, app = self.org if org is None else org, self.app if app is None else app
-        return _Bound._over(self._tiers, app, org, [])
+        return _Bound._over(self._tiers, app, org)
 
     # ---- sessions
 
@@ -199,8 +200,8 @@ class SessionCache:
 
         FlushTimeoutError, DeadLetterError, WriteLostError.
         """
-        await flush(self._tiers, list(self._ledgers), timeout)
-        self._drop_settled()
+        with within(timeout):
+            await flush(self._tiers, list(self._ledgers), timeout)
 
     def _places(self, user: str, session_id: str) -> SessionPlaces:
         check_name("user", user, empty=True)
@@ -208,21 +209,15 @@ class SessionCache:
         return SessionPlaces.of(self._tiers, self.org, self.app, user, session_id)
 
     def _open_ledger(self) -> Ledger:
-        ledger = Ledger()
-        self._ledgers.append(ledger)
-        return ledger
+        return Ledger(self._ledgers)
 
     async def _ledger_source(self) -> Callable[[], Ledger]:
         """Where a new handle gets its ledger; now and then forgets what is durable, so that memory stays bounded."""
         if len(self._ledgers) >= self._many:
-            self._drop_settled()
-            await prune(self._tiers, self._ledgers[:_MANY_LEDGERS])
-            self._drop_settled()
+            self._many = len(self._ledgers) + _MANY_LEDGERS  # one call at a time looks
+            await prune(self._tiers, list(self._ledgers)[:_MANY_LEDGERS])
             self._many = len(self._ledgers) + _MANY_LEDGERS
         return self._open_ledger
-
-    def _drop_settled(self) -> None:
-        self._ledgers[:] = [ledger for ledger in self._ledgers if ledger]
 
 
 class _Bound(SessionCache):

@@ -36,12 +36,16 @@ class Creation:
     async def run(self, open_ledger: Callable[[], Ledger]) -> Session:
         """Create it, or raise SessionExistsError."""
         ref = self._places.session.ref
+        outcome: Written | Refused | None = None
         try:
             outcome = await self._tiers.perform(self._attempt)
         except Taken:
             raise SessionExistsError(
                 f"there is a session {ref.session!r} of this user already; nothing was changed", session_id=ref.session
             ) from None
+        finally:
+            if not isinstance(outcome, Written) and self._token not in (_GENERATED, _UNREAD):
+                await self._tiers.hydrator.release({self._places.session: (self._token, b"")})
         if isinstance(outcome, Refused):
             raise LimitExceededError(f"the initial state is too large ({outcome.detail}); nothing was created")
         return Session.created(self._tiers, open_ledger, self._places, self._parts, outcome, self._title)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
 from sessioncache.deadline import within
 from sessioncache.durable.tier import Evidence
@@ -41,13 +42,14 @@ async def flush(tiers: Tiers, ledgers: Iterable[Ledger], seconds: float) -> None
 
 
 async def prune(tiers: Tiers, ledgers: Iterable[Ledger]) -> None:
-    """Forget what is durable by now, without waiting for the rest."""
+    """Forget what is durable by now, without waiting for the rest or for a tier that is away."""
     todo = [(ledger, pending) for ledger in ledgers for pending in ledger.pending()]
     for at in range(0, len(todo), _AT_ONCE):
         part = todo[at : at + _AT_ONCE]
-        for (ledger, pending), state in zip(part, await _states(tiers, part), strict=True):
-            if pending.settled(state):
-                ledger.forget(pending)
+        with suppress(HotTierUnavailableError, DurableTierUnavailableError):
+            for (ledger, pending), state in zip(part, await _states(tiers, part), strict=True):
+                if pending.settled(state):
+                    ledger.forget(pending)
 
 
 async def _round(tiers: Tiers, todo: list[tuple[Ledger, Pending]], *, patient: bool) -> list[tuple[Ledger, Pending]]:
@@ -82,7 +84,7 @@ async def _shown_by_sql(tiers: Tiers, pending: Pending, state: FlushState, *, pa
         return True
     if unchanged and state.marks:
         return False
-    await _check_still_hot(tiers, pending)
+    await _check_still_hot(tiers, pending, state.marks)
     return False
 
 
@@ -108,12 +110,14 @@ def _is_row(row: Entry | None, revision: int, text: bytes) -> bool:
     return row is not None and row.revision == revision and fingerprint(row.text) == text
 
 
-async def _check_still_hot(tiers: Tiers, pending: Pending) -> None:
+async def _check_still_hot(tiers: Tiers, pending: Pending, marks: int) -> None:
     """Raise WriteLostError unless the hot tier still holds exactly what was written."""
     wanted = Wanted(pending.place, keys=list(pending.entries))
     try:
         (content,) = await tiers.perform(lambda: tiers.hot.read([wanted]))
     except Gone:
+        if marks:
+            return  # the session's tombstone is still to be flushed
         content = None
     if content is None or not _holds(content, pending):
         raise WriteLostError(

@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from sessioncache.deadline import deadline
 from sessioncache.durable.errors import FencedOff
 from sessioncache.durable.tier import DurableTier
 from sessioncache.entries import Head, StoredScope
-from sessioncache.hot.calls import Gone, TokenLost
+from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.hot.calls import Gone, TokenLost, Unready
 from sessioncache.hot.layout import Place, fields_of, user_field
 from sessioncache.hot.tier import HotTier
 from sessioncache.registrar import Registrar
@@ -22,6 +24,10 @@ _WAIT = 0.02
 """Most seconds between two looks at a scope that another loader is loading."""
 _CHUNK_BYTES = 1024 * 1024
 _CHUNK_FIELDS = 500
+
+
+Tokens = dict[Place, tuple[bytes, bytes]]
+"""Scope -> the token that is held for it, and the incarnation under which."""
 
 
 class Vacancy(NamedTuple):
@@ -39,29 +45,65 @@ class Hydrator:
         self._hot = hot
         self._durable = durable
         self._registrar = registrar
+        self._loading: dict[Place, asyncio.Future[None]] = {}
 
     async def hydrate(self, places: Sequence[Place]) -> None:
         """Make one attempt at each scope; raises Gone for a session that is in neither tier.
 
-        Returns also where another loader is at work or was faster: the caller tries its call again.
+        Returns also where another loader is at work or was faster: the caller tries its call again.  Calls of this
+        process wait for each other, and share the failure of a tier.
         """
-        for place, token, stored in await self._read(await self._take_tokens(places)):
-            try:
-                await self._settle(place, token, stored)
-            except TokenLost:
-                continue
+        own = [place for place in places if place not in self._loading]
+        if not own:
+            await _wait_for(self._loading[places[0]])
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loading.update(dict.fromkeys(own, done))
+        failure: Exception | None = None
+        try:
+            await self._load(own)
+        except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+            failure = error
+            raise
+        finally:
+            for place in own:
+                del self._loading[place]
+            _finish(done, failure)
+
+    async def _load(self, places: Sequence[Place]) -> None:
+        tokens: Tokens = {}
+        gone = False
+        try:
+            await self._take_tokens(places, tokens)
+            for place, token, stored in await self._read(tokens):
+                try:
+                    await self._settle(place, token, stored)
+                except Gone:
+                    gone = True
+                except TokenLost:
+                    pass
+                del tokens[place]
+        finally:
+            await self.release(tokens)
+        if gone:
+            raise Gone
 
     async def find_vacancy(self, place: Place) -> Vacancy | None:
         """For a create: the session's id if it is free; None when it is hot now, or somebody else is at work."""
-        for _, token, stored in await self._read(await self._take_tokens([place])):
-            if stored is None or stored.head.deleted:
-                return Vacancy(token, stored.known if stored else 0)
-            with suppress(TokenLost):
-                await self._install(place, token, stored)
+        tokens: Tokens = {}
+        try:
+            await self._take_tokens([place], tokens)
+            for _, token, stored in await self._read(tokens):
+                del tokens[place]
+                if stored is None or stored.head.deleted:
+                    return Vacancy(token, stored.known if stored else 0)
+                with suppress(TokenLost):
+                    await self._install(place, token, stored)
+        finally:
+            await self.release(tokens)
         return None
 
-    async def _take_tokens(self, places: Sequence[Place]) -> dict[Place, tuple[bytes, bytes]]:
-        tokens: dict[Place, tuple[bytes, bytes]] = {}
+    async def _take_tokens(self, places: Sequence[Place], tokens: Tokens) -> None:
         waiting = 0.0
         for place in places:
             token = await self._hot.take_token(place)
@@ -71,9 +113,14 @@ class Hydrator:
                 tokens[place] = token
         if waiting and not tokens:
             await asyncio.sleep(min(waiting, random.uniform(_WAIT / 4, _WAIT)))
-        return tokens
 
-    async def _read(self, tokens: dict[Place, tuple[bytes, bytes]]) -> list[tuple[Place, bytes, StoredScope | None]]:
+    async def release(self, tokens: Tokens) -> None:
+        """Give back what was not used, so that nobody waits for a loader that failed or was cancelled."""
+        for place, (token, _) in tokens.items():
+            with suppress(TokenLost, Unready, HotTierUnavailableError):
+                await self._hot.confirm_absent(place, token)
+
+    async def _read(self, tokens: Tokens) -> list[tuple[Place, bytes, StoredScope | None]]:
         """What SQL has of each scope; nothing where the tokens died with their incarnation."""
         if not tokens:
             return []
@@ -95,7 +142,21 @@ class Hydrator:
         chunks = list(_chunks(_fields(place, stored)))
         for chunk in chunks[:-1]:
             await self._hot.stage(place, token, chunk)
-        await self._hot.install(place, token, chunks[-1], staged=len(chunks) > 1)
+        await self._hot.install(place, token, chunks[-1], staged=sum(map(len, chunks[:-1])) // 2)
+
+
+async def _wait_for(loading: asyncio.Future[None]) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout_at(deadline()):
+            await asyncio.shield(loading)
+
+
+def _finish(done: asyncio.Future[None], failure: Exception | None) -> None:
+    if failure is None:
+        done.set_result(None)
+    else:
+        done.set_exception(failure)
+        done.exception()  # seen, also where nobody waits for it
 
 
 def _empty(place: Place) -> StoredScope:

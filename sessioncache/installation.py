@@ -6,7 +6,9 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
+from contextlib import nullcontext
 
+from sessioncache.deadline import within
 from sessioncache.durable.migrate import check_schema
 from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
@@ -25,6 +27,10 @@ from sessioncache.settings import (
 logger = logging.getLogger(__name__)
 
 _INSTALLATION = "installation"
+_PATIENCE = 1.0
+"""Seconds that a call waits for SQL to be checked where Redis knows the installation."""
+_PAUSE = 5.0
+"""Seconds after which SQL is looked for again when it is away."""
 
 
 class Installation:
@@ -47,6 +53,7 @@ class Installation:
         }
         self._busy = asyncio.Lock()
         self.checked = False
+        self._again = 0.0
 
     async def check(self) -> None:
         """Raise ConfigurationError or SchemaVersionError where something does not fit.
@@ -54,17 +61,19 @@ class Installation:
         SQL may be away where Redis knows the installation: hot sessions work on.
         """
         async with self._busy:
-            if self.checked:
+            if self.checked or asyncio.get_running_loop().time() < self._again:
                 return
             await self._check_server()
             hot = await self._incarnations.read_record()
             _compare("Redis", hot, self._ours)
             try:
-                await check_schema(self._durable.engine)
-                await self._check_durable(hot)
+                with within(_PATIENCE) if hot else nullcontext():
+                    await check_schema(self._durable.engine)
+                    await self._check_durable(hot)
             except DurableTierUnavailableError:
                 if not hot:
                     raise
+                self._again = asyncio.get_running_loop().time() + _PAUSE
                 logger.warning("the SQL database is away: only hot sessions can be used until it is back")
                 return
             self.checked = True

@@ -36,8 +36,10 @@ class Pending:
 class Ledger:
     """What one handle has written, by scope and incarnation."""
 
-    def __init__(self) -> None:
+    def __init__(self, unsettled: set[Ledger] | None = None) -> None:
+        """A ledger that is in `unsettled` as long as it holds something."""
         self._pending: dict[tuple[str, bytes], Pending] = {}
+        self._unsettled: set[Ledger] = set() if unsettled is None else unsettled
 
     def __bool__(self) -> bool:
         return bool(self._pending)
@@ -77,12 +79,15 @@ class Ledger:
             return
         if now.revision == settled.revision:
             del self._pending[key]
+            if not self._pending:
+                self._unsettled.discard(self)
             return
         now.entries = {k: e for k, e in now.entries.items() if e[0] > settled.revision}
         now.life = now.life if now.life > settled.revision else b""
 
     def _of(self, place: Place, incarnation: bytes) -> Pending:
         key = (place.hash.decode(), incarnation)
+        self._unsettled.add(self)
         if key not in self._pending:
             self._pending[key] = Pending(place, incarnation)
         return self._pending[key]

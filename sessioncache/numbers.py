@@ -18,6 +18,9 @@ def add(key: str, value: object, by: float) -> int | float:
     """The sum; TypeMismatchError where `value` is no number, InvalidValueError where the sum is none."""
     if type(value) is not int and type(value) is not float:
         raise TypeMismatchError(f"the value of {key!r} is not a number; nothing was written", key=key)
-    total: int | float = value + by
+    try:
+        total: int | float = value + by
+    except OverflowError:
+        raise InvalidValueError(f"the sum at {key!r} is too large for a float", path=key, type_name="float") from None
     check(key, total)
     return total

@@ -23,12 +23,20 @@ class Registrar:
         self._incarnations = incarnations
         self._durable = durable
         self._busy = asyncio.Lock()
+        self._wanted: set[int] = set()
 
     async def register(self, buckets: Iterable[int]) -> None:
-        """Register buckets; a Redis whose incarnation was replaced in SQL makes a new one first."""
-        todo = sorted(set(buckets))
-        unusable: dict[int, str] = {}
+        """Register buckets; a Redis whose incarnation was replaced in SQL makes a new one first.
+
+        What many calls ask for at once is registered once, in one go.
+        """
+        own = set(buckets)
+        self._wanted |= own
         async with self._busy:
+            if not own & self._wanted:
+                return
+            todo, self._wanted = sorted(self._wanted), set()
+            unusable: dict[int, str] = {}
             for _ in range(_ROUNDS):
                 unusable = await self._round(todo, unusable)
                 todo = sorted(unusable)

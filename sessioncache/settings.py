@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -30,8 +31,9 @@ class _Settings:
         for name, value in given.items():
             if name not in known:
                 raise ConfigurationError(f"unknown setting {name!r}; there are {', '.join(sorted(known))}")
-            if isinstance(known[name].default, (int, float)):
-                _check_positive(name, value)
+            default = known[name].default
+            if isinstance(default, (int, float)):
+                _check_positive(name, value, whole=isinstance(default, int))
         settings = cls(**given)
         settings.check()
         return settings
@@ -40,9 +42,10 @@ class _Settings:
         """What must hold between the settings."""
 
 
-def _check_positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise ConfigurationError(f"{name} must be a number above 0, not {value!r}")
+def _check_positive(name: str, value: object, *, whole: bool) -> None:
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < math.inf:
+        raise ConfigurationError(f"{name} must be a {'whole number' if whole else 'number'} above 0, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class CacheSettings(_Settings):
     """Partitions of the key space; fixed for an installation once it holds data."""
 
     def check(self) -> None:
-        if not isinstance(self.buckets, int) or not 1 <= self.buckets <= 16_384:
+        if self.buckets > 16_384:
             raise ConfigurationError(f"buckets must be a whole number from 1 to 16384, not {self.buckets!r}")
         if not isinstance(self.prefix, str) or not self.prefix or set(self.prefix) & set("{}\0"):
             raise ConfigurationError("prefix must be a text that is not empty and has no braces")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
 from sessioncache.deadline import seconds_left, within
 from sessioncache.durable.tier import DurableTier
@@ -50,16 +51,22 @@ class Tiers:
         with within(self.settings.timeout):
             try:
                 return await self._prepared(attempt)
-            except _REPEATABLE:
+            except _REPEATABLE as error:
                 if seconds_left() <= 0:
                     raise
+                first = error
             retrying = AsyncRetrying(
                 retry=retry_if_exception_type(_REPEATABLE),
                 wait=wait_random_exponential(multiplier=0.02, max=0.5),
-                stop=stop_after_delay(seconds_left()),
+                stop=stop_before_delay(seconds_left()),
                 reraise=True,
             )
-            return await retrying(self._prepared, attempt)
+            try:
+                return await retrying(self._prepared, attempt)
+            except HotTierUnavailableError:
+                if seconds_left() <= 0 and isinstance(first, DurableTierUnavailableError):
+                    raise first from None  # the last try only ran out of time
+                raise
 
     async def _prepared(self, attempt: Callable[[], Awaitable[T]]) -> T:
         if not self.installation.checked:
@@ -68,7 +75,8 @@ class Tiers:
             try:
                 return await attempt()
             except Unready as why:
-                await self._make_ready(why)
+                with suppress(Unready):  # what came up meanwhile, the next attempt meets again
+                    await self._make_ready(why)
             except UnreadyBuckets as missing:
                 await self.registrar.register(missing.buckets)
             if seconds_left() <= 0:

@@ -64,22 +64,26 @@ def decode_value(text: bytes) -> Any:
 def _check(key: str, value: object) -> None:
     """Refuse everything below `value` that is not exactly a JSON type."""
     level: list[tuple[object, _Path]] = [(value, _Path(key))]
-    for _ in range(MAX_DEPTH):
+    depth = items = 0
+    while level:
+        depth += 1
         below: list[tuple[object, _Path]] = []
         for item, path in level:
             kind = type(item)
             if kind is dict or kind is list:
+                if depth > MAX_DEPTH:
+                    told = f"the value of {key!r} is nested more than {MAX_DEPTH} levels deep (or contains itself)"
+                    raise _refused(path, kind, told)
                 below.extend(_children(item, path))
+                # Each item is a byte at least; what contains itself twice would fill the memory before it is too deep.
+                if items + len(below) > MAX_VALUE_BYTES:
+                    raise LimitExceededError(
+                        f"the value of {key!r} has more than {MAX_VALUE_BYTES} bytes as JSON (or contains itself)"
+                    )
             elif kind not in _PLAIN:
                 _check_number(item, path)
-        if not below:
-            return
+        items += len(below)
         level = below
-    raise InvalidValueError(
-        f"the value of {key!r} is nested more than {MAX_DEPTH} levels deep (or contains itself)",
-        path=str(level[0][1]),
-        type_name=type(level[0][0]).__name__,
-    )
 
 
 class _Path:

@@ -68,6 +68,10 @@ def prepare_engine(engine: AsyncEngine) -> AsyncEngine:
     Nothing is attached to the engine: what a connection needs is set when a transaction of ours first uses it, and
     the caller's own transactions stay as they are.  Raises ConfigurationError for another dialect or driver.
     """
+    if not isinstance(engine, AsyncEngine):
+        raise ConfigurationError(
+            f"the engine must be an AsyncEngine, not {type(engine).__module__}.{type(engine).__name__}"
+        )
     dialect, driver = engine.dialect.name, engine.dialect.driver
     if _DRIVERS.get(dialect) != driver.removesuffix("_async"):
         raise ConfigurationError(f"{dialect}+{driver} is not supported: use sqlite+aiosqlite or postgresql+psycopg")

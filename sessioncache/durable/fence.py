@@ -52,8 +52,9 @@ async def read_fences(connection: AsyncConnection, buckets: Iterable[int], *, lo
 
 async def swap_fences(connection: AsyncConnection, changes: Changes) -> dict[int, Swap]:
     """Bucket → (incarnation as read, new incarnation): swap where the fence is still as read."""
-    current = await read_fences(connection, changes, lock=True)
+    # The history first: what it has by then, the fences read after it have had, even where no row was there to lock.
     past = await _registered(connection, changes)
+    current = await read_fences(connection, changes, lock=True)
     verdicts = {
         bucket: _verdict(current.get(bucket), old, new, (bucket, new) in past)
         for bucket, (old, new) in sorted(changes.items())

@@ -16,6 +16,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
 
+from sessioncache.deadline import deadline
 from sessioncache.durable.engine import BUSY_TIMEOUT
 from sessioncache.durable.errors import translated
 from sessioncache.errors import ConfigurationError
@@ -66,9 +67,11 @@ async def writing(engine: AsyncEngine, lock_timeout: float | None) -> AsyncItera
 
 @asynccontextmanager
 async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """One transaction that only reads; all that is read in the block is of one snapshot."""
+    """One transaction that only reads, within the call's deadline; all that is read in the block is of one snapshot."""
     with translated():
-        async with engine.connect() as connection:
+        # SQLite answers in any case, and must not be cut short (see `finished`).
+        limit = None if engine.dialect.name == "sqlite" else deadline()
+        async with asyncio.timeout_at(limit), engine.connect() as connection:
             if engine.dialect.name == "sqlite":
                 await _begin_sqlite(connection, "BEGIN", BUSY_TIMEOUT)
             else:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
 
 from sessioncache.entries import Committed, Dirt, Entry
 from sessioncache.hot.calls import Acknowledged, Claims, Need, Unready
@@ -13,6 +16,16 @@ from sessioncache.hot.scripts import load_script
 from sessioncache.revisions import DIGITS, decode_revision, encode_revision
 from sessioncache.scopes import ScopeKind, ScopeRef
 from sessioncache.settings import TOMBSTONE_RETENTION
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+_CHUNK = 64
+"""Scopes of one exchange."""
+
+# Entries that one call wrote bear one revision.
+_decode = lru_cache(maxsize=1024)(decode_revision)
+_encode = lru_cache(maxsize=1024)(encode_revision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +50,12 @@ class Backlog:
     ) -> dict[int, Claims | None]:
         """Claim due scopes of each bucket; None for a bucket that has to be registered first."""
         args: tuple[Argument, ...] = (worker.encode(), _micro(lease), _micro(delay), most, b"1" if everything else b"0")
-        calls = [([self.layout.control(bucket)], args) for bucket in buckets]
-        replies = await self.link.call_many(load_script("claim"), calls)
-        return {bucket: _claims(reply) for bucket, reply in zip(buckets, replies, strict=True)}
+
+        async def claim(chunk: Sequence[int]) -> list[Claims | None]:
+            calls = [([self.layout.control(bucket)], args) for bucket in chunk]
+            return [_claims(reply) for reply in await self.link.call_many(load_script("claim"), calls)]
+
+        return dict(zip(buckets, await _in_chunks(claim, buckets), strict=True))
 
     async def renew(self, bucket: int, worker: str, members: Sequence[str], seconds: float) -> int:
         """Move the due time of scopes that this worker holds; how many it still holds."""
@@ -48,14 +64,21 @@ class Backlog:
 
     async def read_dirt(self, scopes: Sequence[tuple[int, str]]) -> list[Dirt | Unready | None]:
         """The dirt of scopes (bucket, member); None where Redis lost the scope, Unready where it must be settled."""
+        return await _in_chunks(self._read_chunk, scopes)
+
+    async def _read_chunk(self, scopes: Sequence[tuple[int, str]]) -> list[Dirt | Unready | None]:
         calls = [([self.layout.control(bucket), self.layout.hash(bucket, member)], ()) for bucket, member in scopes]
         replies = await self.link.call_many(load_script("dirt"), calls)
         return [self._dirt(*scope, reply) for scope, reply in zip(scopes, replies, strict=True)]
 
     async def acknowledge(self, committed: Sequence[Committed], *, delay: float) -> list[Acknowledged | None]:
         """Acknowledge by version; None where the incarnation has changed since the reading, and nothing was changed."""
-        calls = [self._acknowledgement(one, delay) for one in committed]
-        return [_acknowledged(reply) for reply in await self.link.call_many(load_script("ack"), calls)]
+
+        async def acknowledge(chunk: Sequence[Committed]) -> list[Acknowledged | None]:
+            calls = [self._acknowledgement(one, delay) for one in chunk]
+            return [_acknowledged(reply) for reply in await self.link.call_many(load_script("ack"), calls)]
+
+        return await _in_chunks(acknowledge, committed)
 
     async def beat(self, worker: str, about: str, *, ended: bool = False) -> None:
         """Note that a worker lives, or that it has ended."""
@@ -106,11 +129,11 @@ class Backlog:
     def _acknowledgement(self, one: Committed, delay: float) -> tuple[list[bytes], list[Argument]]:
         dirt, head = one.dirt, one.dirt.head
         ref = ScopeRef(dirt.kind, head.org, head.app, head.user, head.session)
-        args: list[Argument] = [dirt.incarnation, encode_revision(head.revision), dirt.read_at, _micro(delay)]
+        args: list[Argument] = [dirt.incarnation, _encode(head.revision), dirt.read_at, _micro(delay)]
         args += [self._idle_ms, TOMBSTONE_RETENTION * 1000, parents(ref), dirt.head_revision]
         args += [_verdict(head.revision, one.head_revision), len(dirt.entries)]
         for entry, stored in zip(dirt.entries, one.revisions, strict=True):
-            args += (b"=" + entry.key.encode(), encode_revision(entry.revision), _verdict(entry.revision, stored))
+            args += (b"=" + entry.key.encode(), _encode(entry.revision), _verdict(entry.revision, stored))
         member = dirt.kind.value + dirt.scope_id
         return [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, member)], [*args, *dirt.phantoms]
 
@@ -140,8 +163,23 @@ class Backlog:
         return Place(ref, self.layout.control(bucket), self.layout.hash(bucket, member), b"")
 
 
+async def _in_chunks(call: Callable[[Sequence[A]], Awaitable[list[B]]], many: Sequence[A]) -> list[B]:
+    """All results in order.  Redis works on one chunk while the replies of the one before are taken apart.
+
+    Two at a time: Redis answers nobody before it has worked on all that has come in.
+    """
+    two = asyncio.Semaphore(2)
+
+    async def one(chunk: Sequence[A]) -> list[B]:
+        async with two:
+            return await call(chunk)
+
+    chunks = [many[at : at + _CHUNK] for at in range(0, len(many), _CHUNK)]
+    return [result for found in await asyncio.gather(*map(one, chunks)) for result in found]
+
+
 def _entry(field: bytes, value: bytes) -> Entry:
-    return Entry(field[1:].decode(), decode_revision(value[:DIGITS]), value[DIGITS:])
+    return Entry(field[1:].decode(), _decode(value[:DIGITS]), value[DIGITS:])
 
 
 def _verdict(ours: int, stored: int | None) -> bytes:

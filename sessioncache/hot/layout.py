@@ -6,6 +6,7 @@ Every key of bucket b is ``PREFIX:{b}:…``: one hash slot.  The scripts derive 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sessioncache.entries import Head
 from sessioncache.revisions import ZERO, decode_revision, encode_revision
@@ -62,6 +63,7 @@ class Layout:
         return int(base.rsplit(b"{", 1)[1].split(b"}", 1)[0])
 
 
+@lru_cache(maxsize=4096)
 def parents(ref: ScopeRef) -> bytes:
     """See Place.parents."""
     if ref.kind is not ScopeKind.SESSION:

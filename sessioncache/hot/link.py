@@ -12,6 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Self
 
+from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
@@ -31,7 +32,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from sessioncache.deadline import deadline
+from sessioncache.deadline import deadline, seconds_left
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError, MemoryFullError, SessionCacheError
 from sessioncache.hot.scripts import Script
 
@@ -119,9 +120,12 @@ class HotLink:
     async def _exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
         async with self._slots:
             connection = await self._take()
+            if seconds_left() <= 0:
+                self._give_back(connection)
+                raise NotExecutedError("no connection to Redis became free in time")
             try:
                 async with asyncio.timeout_at(deadline()):
-                    await connection.send_packed_command(_pack(connection, commands), check_health=False)
+                    await connection.send_packed_command(_pack(commands), check_health=False)
                     replies = [await _read(connection) for _ in commands]
             except BusyLoadingError as error:
                 await _drop(connection)
@@ -192,10 +196,9 @@ def explain(error: ResponseError) -> SessionCacheError:
     return HotTierUnavailableError(f"Redis refused a command ({type(error).__name__}: {word})")
 
 
-def _pack(connection: AbstractConnection, commands: Sequence[Sequence[Argument]]) -> list[bytes]:
-    if len(commands) == 1:
-        return connection.pack_command(*commands[0])
-    return connection.pack_commands(commands)
+def _pack(commands: Sequence[Sequence[Argument]]) -> list[bytes]:
+    """The bytes to send.  Packed in C: redis-py's own packing takes longer than all else that a call does here."""
+    return [pack_command(tuple(command)) for command in commands]  # type: ignore[arg-type]
 
 
 async def _read(connection: AbstractConnection) -> Reply:

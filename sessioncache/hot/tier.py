@@ -27,7 +27,7 @@ from sessioncache.hot.scripts import Script, load_script
 from sessioncache.revisions import DIGITS, ZERO
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 
-TOKEN_LIFETIME_MS = 5_000
+TOKEN_LIFETIME_MS = 2_000
 """Milliseconds after which another loader takes over from a silent one."""
 _LIMITS = (MAX_SCOPE_KEYS, MAX_SCOPE_BYTES, MAX_VALUE_BYTES)
 _LIST_CHUNK = 500
@@ -99,10 +99,10 @@ class HotTier:
         _held(reply, place)
 
     async def install(
-        self, place: Place, token: bytes, fields: Sequence[bytes], *, staged: bool, ttl_ms: int = 0
+        self, place: Place, token: bytes, fields: Sequence[bytes], *, staged: int, ttl_ms: int = 0
     ) -> None:
-        """Bring a scope into being; TokenLost where the reading of SQL may be outdated."""
-        args = [token, ttl_ms or self._idle_ms, b"1" if staged else b"0", *fields]
+        """Bring a scope into being (`staged` fields lie beside); TokenLost where SQL has to be read again."""
+        args: list[Argument] = [token, ttl_ms or self._idle_ms, int(staged), *fields]
         _held(await self.link.call(load_script("install"), [place.control, place.hash], args), place)
 
     async def confirm_absent(self, place: Place, token: bytes) -> None:

@@ -10,11 +10,17 @@ class Agenda:
         self._due: dict[int, float] = {}
 
     def announce(self, bucket: int, now: float) -> None:
-        """There may be work in a bucket now."""
-        self._due[bucket] = now
+        """There may be work in a bucket now (or at that time, if nothing is due there earlier)."""
+        self._due[bucket] = min(now, self._due.get(bucket, now))
 
     def note(self, bucket: int, wait: float | None, now: float) -> None:
-        """After a look: the next scope is due in `wait` seconds; None: the bucket is empty."""
+        """After a look that began at `now`: the next scope is due in `wait` seconds; None: the bucket was empty.
+
+        What was announced since then stays.
+        """
+        announced = self._due.get(bucket, now)
+        if announced > now and (wait is None or announced < now + wait):
+            return
         if wait is None:
             self._due.pop(bucket, None)
         else:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from itertools import islice
 
 from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.entries import Committed, Dirt
@@ -21,6 +24,8 @@ Claimed = tuple[int, str]
 _CLOCK_AGE = 30.0
 """Seconds for which a reading of the database's clock serves as "before the reading of the dirt" (an older one only
 makes the dirt count as older than it is)."""
+_AHEAD = 2
+"""Readings that are under way at once."""
 _REFUSED_PAUSE = 60.0
 """Seconds after which a scope that the database refuses as data is tried again."""
 
@@ -37,36 +42,52 @@ class Flusher:
         """Scopes that the database refused as data."""
 
     async def flush(self, claimed: Sequence[Claimed]) -> int:
-        """Flush scopes; the number of rows that were acknowledged.  The next batch is read while SQL commits."""
-        step = max(1, self._settings.batch_rows // 2)
-        groups = [claimed[at : at + step] for at in range(0, len(claimed), step)]
-        rows = 0
-        reading = asyncio.ensure_future(self._read(groups[0])) if groups else None
-        try:
-            for at in range(len(groups)):
-                assert reading is not None
-                dirt, read_after = await reading
-                following = groups[at + 1 : at + 2]
-                reading = asyncio.ensure_future(self._read(following[0])) if following else None
-                for batch in batches(dirt, rows=self._settings.batch_rows, size=self._settings.batch_bytes):
-                    rows += await self.commit_and_acknowledge(batch, read_after)
-        finally:
-            if reading is not None:
-                reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
-        return rows
+        """Flush scopes; the number of rows that were acknowledged.
 
-    async def _read(self, claimed: Sequence[Claimed]) -> tuple[list[Dirt], int]:
-        """The dirt of scopes, and the database's clock from before it was read (R14)."""
+        While SQL commits a batch, those after it are read and the one before it is acknowledged.
+        """
         read_after = await self._clock_before()
-        return await self.read(claimed), read_after
+        rows = 0
+        acknowledging = asyncio.ensure_future(self.acknowledge([]))
+        async with aclosing(self._batches(claimed)) as found:
+            try:
+                async for batch in found:
+                    committed = await self._commit_apart(batch, read_after)
+                    rows += await acknowledging
+                    acknowledging = asyncio.ensure_future(self.acknowledge(committed))
+                return rows + await acknowledging
+            finally:
+                await asyncio.gather(acknowledging, return_exceptions=True)
+
+    async def _batches(self, claimed: Sequence[Claimed]) -> AsyncGenerator[list[Dirt], None]:
+        """The dirt of scopes in batches; some of it is read ahead."""
+        step = max(1, self._settings.batch_rows // 4)
+        groups = (claimed[at : at + step] for at in range(0, len(claimed), step))
+        readings = deque(asyncio.ensure_future(self.read(group)) for group in islice(groups, _AHEAD))
+        rest: list[Dirt] = []
+        try:
+            while readings:
+                dirt = await readings[0]
+                readings.popleft()
+                readings.extend(asyncio.ensure_future(self.read(group)) for group in islice(groups, 1))
+                cut = batches([*rest, *dirt], rows=self._settings.batch_rows, size=self._settings.batch_bytes)
+                *full, rest = list(cut) or [[]]
+                for batch in full:
+                    yield batch
+            if rest:
+                yield rest
+        finally:
+            for reading in readings:
+                reading.cancel()
+            await asyncio.gather(*readings, return_exceptions=True)
 
     async def read(self, claimed: Sequence[Claimed]) -> list[Dirt]:
         """The dirt of scopes; hashes of an older incarnation are settled first."""
         found = await self._tiers.backlog.read_dirt(claimed)
         unready = [scope for scope, one in zip(claimed, found, strict=True) if isinstance(one, Unready)]
         if unready:
-            await self._make_ready([one for one in found if isinstance(one, Unready)])
+            with suppress(Unready):  # what came up meanwhile, the next look meets again
+                await self._make_ready([one for one in found if isinstance(one, Unready)])
             found += await self._tiers.backlog.read_dirt(unready)
         for scope, one in zip([*claimed, *unready], found, strict=True):
             if one is None:
@@ -90,26 +111,24 @@ class Flusher:
                 _report(one, done)
         return sum(done.rows for done in acknowledged if done is not None)
 
-    async def commit_and_acknowledge(self, batch: list[Dirt], read_after: int) -> int:
-        """Both; a batch that the database refuses as data is bisected down to the scope that holds it."""
+    async def _commit_apart(self, batch: list[Dirt], read_after: int) -> list[Committed]:
+        """Commit; a batch that the database refuses as data is bisected down to the scope that holds it."""
         try:
-            committed = await self.commit(batch, read_after)
+            return await self.commit(batch, read_after)
         except StaleReadingError:
             logger.warning("%d scopes were read too long ago to be written; they will be read again", len(batch))
-            return 0
+            return []
         except RefusedDataError as error:
             return await self._bisect(batch, read_after, error)
-        return await self.acknowledge(committed)
 
-    async def _bisect(self, batch: list[Dirt], read_after: int, error: RefusedDataError) -> int:
+    async def _bisect(self, batch: list[Dirt], read_after: int, error: RefusedDataError) -> list[Committed]:
         if len(batch) > 1:
-            rows = [await self.commit_and_acknowledge(half, read_after) for half in halves(batch)]
-            return sum(rows)
+            return [one for half in halves(batch) for one in await self._commit_apart(half, read_after)]
         (one,) = batch
         self.refused.add(one.scope_id)
         logger.error("the database refuses scope %s as data (%s); it stays dirty", one.scope_id, error)
         await self.put_off(one.bucket, [one.kind.value + one.scope_id], _REFUSED_PAUSE)
-        return 0
+        return []
 
     async def put_off(self, bucket: int, members: list[str], seconds: float) -> None:
         """Let the claimed scopes of a bucket be due again in some seconds."""

@@ -23,7 +23,7 @@ async def listen(client: Redis, layout: Layout, heard: Callable[[int | None], No
     while True:
         try:
             async with client.pubsub() as channel:
-                await channel.subscribe(layout.wake_channel)
+                await channel.subscribe(layout.wake_channel.encode())
                 heard(None)
                 while True:
                     message = await channel.get_message(ignore_subscribe_messages=True, timeout=_LISTEN)

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SCOPES_AT_ONCE = 512
-"""Most scopes that a worker claims in one go: what it flushes well within a lease."""
-_BUCKETS_AT_ONCE = 64
+"""Most scopes that a worker claims in one go, if no bucket gives it fewer than _OF_A_BUCKET."""
+_OF_A_BUCKET = 8
+"""Scopes of each bucket that are claimed at least: a few thousand in all, flushed well within a lease."""
+_BUCKETS_AT_ONCE = 256
 _HEARTBEAT = 5.0
 """Seconds between two heartbeats."""
 _TIMEOUT = 5.0
@@ -146,7 +148,8 @@ class FlushWorker:
     # ---- claiming and flushing
 
     async def _claim(self, buckets: list[int], *, everything: bool = False) -> list[Claimed]:
-        most = max(1, _SCOPES_AT_ONCE // len(buckets))
+        most = max(_OF_A_BUCKET, _SCOPES_AT_ONCE // len(buckets))
+        began = asyncio.get_running_loop().time()
         claims = await self._tiers.backlog.claim(
             buckets,
             self.name,
@@ -156,10 +159,9 @@ class FlushWorker:
             everything=everything,
         )
         await self._tiers.registrar.register(bucket for bucket, found in claims.items() if found is None)
-        now = asyncio.get_running_loop().time()
         claimed: list[Claimed] = []
         for bucket, found in claims.items():
-            self._agenda.note(bucket, found.wait if found else 0.0, now)
+            self._agenda.note(bucket, found.wait if found else 0.0, began)
             claimed += [(bucket, member) for member in found.members] if found else []
         self._held.update(claimed)
         return claimed

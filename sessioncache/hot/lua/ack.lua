@@ -20,22 +20,20 @@ local h = call('HMGET', hash, 'i', 'r', 'h', 'f', 'c', 'p', 'x')
 if current ~= inc or h[1] ~= inc then return {'stale'} end
 
 local cleared, purged = rev_number(h[5] or ZERO), h[6] or ZERO
-local refused, gone, dropped, acknowledged, lag = {}, {}, {}, 0, {}
+local refused, gone, dropped, acknowledged, written = {}, {}, {}, 0, {}
 local holds_back = false
 
 -- Quarter octaves of milliseconds: 'lag:40' counts what took about 2 ^ (40 / 4) ms.
-local function count(revision)
+local function lag(revision)
   local ms = math.max((now() - rev_number(revision)) / 1000, 1)
-  local step = 'lag:' .. math.floor(4 * math.log(ms) / math.log(2) + 0.5)
-  lag[step] = (lag[step] or 0) + 1
-  acknowledged = acknowledged + 1
+  return 'lag:' .. math.floor(4 * math.log(ms) / math.log(2) + 0.5)
 end
 
-local function settle(field, revision, verdict)
-  local value = call('HGET', hash, field)
+local function settle(field, value, revision, verdict)
   local here = value and string.sub(value, 1, 9)
   if verdict == '=' then
-    count(revision)
+    acknowledged = acknowledged + 1
+    written[revision] = (written[revision] or 0) + 1
     if here == revision then
       gone[#gone + 1] = field
       if #value == 9 then -- SQL keeps the tombstone
@@ -53,7 +51,15 @@ local function settle(field, revision, verdict)
 end
 
 local rows = tonumber(ARGV[10])
-for i = 0, rows - 1 do settle(ARGV[11 + 3 * i], ARGV[12 + 3 * i], ARGV[13 + 3 * i]) end
+local fields = {}
+for i = 1, rows do fields[i] = ARGV[8 + 3 * i] end
+for first = 1, rows, CHUNK do
+  local values = call('HMGET', hash, unpack(fields, first, math.min(first + CHUNK - 1, rows)))
+  for j = 1, #values do
+    local at = 8 + 3 * (first + j - 1)
+    settle(ARGV[at], values[j], ARGV[at + 1], ARGV[at + 2])
+  end
+end
 for i = 11 + 3 * rows, #ARGV do
   local value = call('HGET', hash, ARGV[i])
   if not value or rev_number(value) <= cleared then gone[#gone + 1] = ARGV[i] end
@@ -87,6 +93,8 @@ end
 call('HDEL', ctl, 'c:' .. member)
 if acknowledged > 0 then
   call('HINCRBY', ctl, 'rows', acknowledged)
-  for step, n in pairs(lag) do call('HINCRBY', ctl, step, n) end
+  for revision, n in pairs(written) do call('HINCRBY', ctl, lag(revision), n) end
 end
-return {'ok', left, acknowledged, unpack(refused)}
+local reply = {'ok', left, acknowledged}
+for _, field in ipairs(refused) do reply[#reply + 1] = field end
+return reply

@@ -37,10 +37,10 @@ session.birth = revision
 for _, p in ipairs(parts) do
   p.changed = p == session or #p.marks > 0
   if p == session then
-    call('DEL', p.base .. 'temp:' .. string.sub(p.member, 2)) -- R5, R16: temp: keys die with their session
-    call('HDEL', p.hash, 'x')
     write_scope(p, revision, {'i', p.inc, 'b', revision, 'c', rev_digits(birth - 1), 'h', revision, 'u', revision,
                 'o', ARGV[7], 'a', ARGV[8], 'w', ARGV[9], 's', ARGV[10], 't', ARGV[11], 'q', ARGV[12], 'm', 0, 'k', 0})
+    call('HDEL', p.hash, 'x')
+    call('DEL', p.base .. 'temp:' .. string.sub(p.member, 2)) -- R5, R16: temp: keys die with their session
   elseif p.changed and p.kind == 't' then write_temp(p, revision, session)
   elseif p.changed then write_scope(p, revision, {}) end
 end

@@ -12,26 +12,26 @@ local ctl, hash = KEYS[1], KEYS[2]
 local inc = enter(ctl)
 if not inc then return {'register', 1} end
 local base, member = names(ctl, hash)
-local have = call('HGET', hash, 'i')
-if not have then
+local names_ = {'r', 'b', 'c', 'x', 'v', 'h', 'u', 'o', 'a', 'w', 's', 't', 'm', 'k', 'q'}
+local have = call('HMGET', hash, 'i', unpack(names_))
+if not have[1] then
   call('DEL', base .. 'd:' .. member)
   call('ZREM', base .. 'dirty', member)
   call('ZREM', base .. 'since', member)
   call('HDEL', ctl, 'c:' .. member)
   return {'missing'}
 end
-if have ~= inc then return {'revalidate', 1} end
+if have[1] ~= inc then return {'revalidate', 1} end
 
-local names_ = {'r', 'b', 'c', 'x', 'v', 'h', 'u', 'o', 'a', 'w', 's', 't', 'm', 'k', 'q'}
 local head = {}
-for i, value in ipairs(call('HMGET', hash, unpack(names_))) do
-  if value then
-    head[#head + 1] = names_[i]
-    head[#head + 1] = value
+for i, name in ipairs(names_) do
+  if have[i + 1] then
+    head[#head + 1] = name
+    head[#head + 1] = have[i + 1]
   end
 end
 local marks = call('SMEMBERS', base .. 'd:' .. member)
-local cleared = rev_number(call('HGET', hash, 'c') or ZERO)
+local cleared = rev_number(have[4] or ZERO)
 local fields, phantoms = {}, {}
 for i = 1, #marks, CHUNK do
   local last = math.min(i + CHUNK - 1, #marks)

@@ -15,9 +15,9 @@ if marks > 0 then
   local claim = call('HGET', KEYS[1], 'c:' .. member)
   local ends = claim and tonumber(string.match(claim, '|(%d+)$')) or 0
   local due = tonumber(call('ZSCORE', base .. 'dirty', member) or 0)
-  if due > now() and (ends <= now() or ends > now() + 3600000000) then
-    call('ZADD', base .. 'dirty', now(), member)
-    call('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base)
+  if ends <= now() or ends > now() + 3600000000 then
+    if due > now() then call('ZADD', base .. 'dirty', now(), member) end
+    call('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base) -- again and again: one wake-up may be missed
   end
 end
 return {'ok', inc, h[1] or '', h[2] or ZERO, marks}

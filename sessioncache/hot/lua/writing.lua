@@ -87,7 +87,8 @@ local function operate(p, number, code, key, text, expected)
       text = sum
     elseif code == 'A' then
       if old and string.sub(old, 1, 1) ~= '[' then return {'mismatch'} end
-      if old and old ~= '[]' then text = string.sub(old, 1, -2) .. ',' .. text .. ']'
+      if old and text == '' then text = old
+      elseif old and old ~= '[]' then text = string.sub(old, 1, -2) .. ',' .. text .. ']'
       else text = '[' .. text .. ']' end
     end
     if #text > LIMIT_VALUE then return {'limit', 'value'} end
