@@ -31,8 +31,9 @@ class StartPostgreSQL(Protocol):
     def __call__(self, *, tcp: bool = False, **config: Any) -> PostgreSQLServer: ...
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """A test run that is asked to end takes its servers with it."""
+    config.addinivalue_line("markers", "foreign_keys: leaves keys in Redis that are not of sessioncache")
     signal.signal(signal.SIGTERM, _interrupt)
 
 

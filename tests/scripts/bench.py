@@ -1,0 +1,281 @@
+"""A hot tier over fakeredis whose clock stands still until a test moves it.
+
+It shows what the scripts decide by time.  It never judges atomicity or durability: that is for real servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from hashlib import sha1
+from typing import Any, Self
+
+import fakeredis
+import pytest
+import redis
+from fakeredis.aioredis import FakeRedis
+
+from sessioncache.entries import Committed, Dirt, Entry, Head
+from sessioncache.hot import backlog, incarnations, tier
+from sessioncache.hot.backlog import Backlog
+from sessioncache.hot.calls import ANY, Acknowledged, Content, Operation, Part, Refused, Wanted, Written
+from sessioncache.hot.incarnations import Incarnations
+from sessioncache.hot.layout import Layout, Place, fields_of, user_field
+from sessioncache.hot.link import HotLink, Reply
+from sessioncache.hot.scripts import Script, load_script
+from sessioncache.hot.tier import HotTier
+from sessioncache.revisions import DIGITS, encode_revision
+from sessioncache.scopes import ScopeKind, app_ref, session_ref, user_ref
+
+BUCKETS = 2
+START = 1_790_000_000_000_000
+"""Microseconds since 1970 at which every test begins."""
+SECOND = 1_000_000
+IDLE = 1_000.0
+"""Seconds a clean scope stays."""
+TEMP = 100.0
+"""Seconds a temp hash lives."""
+DELAY = 1.0
+"""Seconds of flush delay."""
+LEASE = 15.0
+"""Seconds of claim lease."""
+REPLID = "replid"
+"""The key that stands for what INFO would tell, which fakeredis lacks."""
+
+_INFO = "string.match(call('INFO', 'replication'), 'master_replid:(%x+)')"
+
+
+class Clock:
+    """The clock of the fake server, in microseconds; stands in for the module `time` there."""
+
+    def __init__(self) -> None:
+        self.micros = START
+
+    def time(self) -> float:
+        """Seconds since 1970."""
+        return self.micros / SECOND
+
+    def move(self, seconds: float) -> None:
+        """Set the clock forwards, or backwards."""
+        self.micros += round(seconds * SECOND)
+
+
+@cache
+def adapted(name: str, flags: str | None = None) -> Script:
+    """A script without what fakeredis lacks: the ``#!lua`` line and INFO."""
+    first, body = load_script(name, flags).text.decode().split("\n", 1)
+    assert first.startswith("#!lua")
+    assert _INFO in body
+    text = body.replace(_INFO, f"call('GET', '{REPLID}')").encode()
+    return Script(name, text, sha1(text).hexdigest().encode())
+
+
+def install_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Let all fake servers follow a clock, and the wrappers send adapted scripts."""
+    clock = Clock()
+    for module in ("_socket._base", "commands_mixins.server_mixin", "_helpers"):
+        monkeypatch.setattr(f"fakeredis.{module}.time", clock)
+    for user in (tier, backlog, incarnations):
+        monkeypatch.setattr(user, "load_script", adapted)
+    return clock
+
+
+class Bench:
+    """The hot tier of one server: the wrappers, and a plain client to look behind them."""
+
+    def __init__(self, clock: Clock, link: HotLink, raw: redis.Redis) -> None:
+        self.clock = clock
+        self.link = link
+        self.raw = raw
+        self.layout = Layout("t", BUCKETS)
+        self.hot = HotTier(self.link, self.layout, idle_ttl=IDLE, temp_ttl=TEMP)
+        self.backlog = Backlog(self.link, self.layout, idle_ttl=IDLE)
+        self.incarnations = Incarnations(self.link, self.layout)
+
+    @classmethod
+    def fake(cls, clock: Clock) -> Self:
+        """Over a fake server of its own."""
+        server = fakeredis.FakeServer()
+        bench = cls(
+            clock,
+            HotLink(FakeRedis(server=server, protocol=2), owned=True),
+            fakeredis.FakeRedis(server=server, protocol=2),
+        )
+        bench.fail_over("aa")
+        return bench
+
+    async def register(self) -> dict[int, str]:
+        """Let SQL know the incarnations of all buckets, as far as Redis is concerned."""
+        found = await self.incarnations.current(range(BUCKETS), {})
+        await self.incarnations.confirm({bucket: inc for bucket, (inc, _) in found.items()})
+        return {bucket: inc for bucket, (inc, _) in found.items()}
+
+    def fail_over(self, replid: str = "bb") -> None:
+        """Another server is the primary now."""
+        self.raw.set(REPLID, replid)
+
+    # ---- scopes
+
+    def session(self, name: str = "s", user: str = "u") -> Place:
+        """Where a session lies."""
+        return self.layout.place(session_ref(BUCKETS, "org", "app", user, name))
+
+    def user(self, name: str = "u") -> Place:
+        """Where a user's scope lies."""
+        return self.layout.place(user_ref(BUCKETS, "org", "app", name))
+
+    def app(self) -> Place:
+        """Where the app's scope lies."""
+        return self.layout.place(app_ref(BUCKETS, "org", "app"))
+
+    async def create(
+        self, place: Place, *operations: Operation, token: bytes = b"*", known: int = 0, others: Sequence[Part] = ()
+    ) -> Written:
+        """Create a session; the reply must be that it was."""
+        written = await self.try_create(place, *operations, token=token, known=known, others=others)
+        assert isinstance(written, Written)
+        return written
+
+    async def try_create(
+        self, place: Place, *operations: Operation, token: bytes = b"*", known: int = 0, others: Sequence[Part] = ()
+    ) -> Written | Refused:
+        """Create a session."""
+        ref = place.ref
+        head = Head(ref.org, ref.app, ref.user, ref.session, 0)
+        parts = [Part(place, list(operations), birth=b"+"), *others]
+        return await self.hot.create(parts, head, token=token, known=encode_revision(known))
+
+    async def install(
+        self, place: Place, entries: Sequence[Entry] = (), *, known: int = 0, token: bytes = b"", **head: Any
+    ) -> None:
+        """Hydrate a scope with what SQL is said to have."""
+        if not token:
+            token = await self.take_token(place)
+        ref = place.ref
+        record = Head(ref.org, ref.app, ref.user, ref.session, known, **head)
+        flat = fields_of(record, ref.kind)
+        flat += [b"n", b"%d" % len(entries), b"z", b"%d" % sum(len(entry.text) for entry in entries)]
+        for entry in entries:
+            flat += [user_field(entry.key), encode_revision(entry.revision) + entry.text]
+        await self.hot.install(place, token, flat, staged=0)
+
+    async def take_token(self, place: Place) -> bytes:
+        """The token of a scope that is not hot and that nobody loads."""
+        taken = await self.hot.take_token(place)
+        assert isinstance(taken, tuple)
+        return taken[0]
+
+    async def try_write(
+        self, place: Place, *operations: Operation, birth: bytes = b"", if_revision: bytes = b""
+    ) -> Written | Refused:
+        """Write one scope; of a session the present life unless told otherwise."""
+        if place.ref.kind is ScopeKind.SESSION and not birth:
+            birth = self.field(place, "b")
+        return await self.hot.write([Part(place, list(operations), birth, if_revision)])
+
+    async def write(self, place: Place, *operations: Operation, birth: bytes = b"") -> Written:
+        """Write one scope; the reply must be that it was."""
+        written = await self.try_write(place, *operations, birth=birth)
+        assert isinstance(written, Written)
+        return written
+
+    async def read(self, place: Place, *keys: str, birth: bytes = b"") -> Content:
+        """Read one scope, whole or some keys."""
+        (content,) = await self.hot.read([Wanted(place, list(keys) or None, birth)])
+        return content
+
+    async def values(self, place: Place) -> dict[str, bytes]:
+        """The living texts of one scope."""
+        return {key: value[DIGITS:] for key, value in (await self.read(place)).entries.items()}
+
+    # ---- flushing
+
+    async def claim(self, worker: str = "w", *, bucket: int, most: int = 100, everything: bool = False) -> list[str]:
+        """Claim due scopes of one bucket."""
+        claims = await self.backlog.claim([bucket], worker, lease=LEASE, delay=DELAY, most=most, everything=everything)
+        found = claims[bucket]
+        assert found is not None
+        return found.members
+
+    async def dirt(self, place: Place) -> Dirt:
+        """Read the dirt of one scope."""
+        (found,) = await self.backlog.read_dirt([(place.ref.bucket, place.ref.member)])
+        assert isinstance(found, Dirt)
+        return found
+
+    async def acknowledge(
+        self, dirt: Dirt, newer: Mapping[str, int] | None = None, *, head: int | None = None
+    ) -> Acknowledged:
+        """Acknowledge what SQL took; `newer` and `head`: revisions it holds instead of ours."""
+        done = await self.try_acknowledge(dirt, newer, head=head)
+        assert done is not None
+        return done
+
+    async def try_acknowledge(
+        self, dirt: Dirt, newer: Mapping[str, int] | None = None, *, head: int | None = None
+    ) -> Acknowledged | None:
+        """Acknowledge, whatever comes of it."""
+        held = [(newer or {}).get(entry.key, entry.revision) for entry in dirt.entries]
+        committed = Committed(dirt, dirt.head.revision if head is None else head, list(held))
+        (done,) = await self.backlog.acknowledge([committed], delay=DELAY)
+        return done
+
+    async def flush(self, place: Place) -> Acknowledged:
+        """Read the dirt of one scope and acknowledge all of it."""
+        return await self.acknowledge(await self.dirt(place))
+
+    # ---- looking inside
+
+    def key(self, place: Place, kind: str) -> bytes:
+        """A key of the bucket that a scope lies in."""
+        return place.control[:-3] + kind.encode()
+
+    def field(self, place: Place, name: str) -> bytes:
+        """One field of a scope's hash; empty if it is not there."""
+        return self.ask("HGET", place.hash, name) or b""
+
+    def marks(self, place: Place) -> set[bytes]:
+        """The dirty fields of a scope."""
+        return set(self.ask("SMEMBERS", self.key(place, f"d:{place.ref.member}")))
+
+    def due(self, place: Place) -> int | None:
+        """When a scope is due (microseconds)."""
+        return _whole(self.ask("ZSCORE", self.key(place, "dirty"), place.ref.member))
+
+    def since(self, place: Place) -> int | None:
+        """Since when a scope has been dirty (microseconds)."""
+        return _whole(self.ask("ZSCORE", self.key(place, "since"), place.ref.member))
+
+    def ttl(self, key: bytes) -> float | None:
+        """Seconds a key has left; None: it stays."""
+        left: int = self.ask("PTTL", key)
+        assert left != -2, f"there is no {key!r}"
+        return None if left == -1 else left / 1000
+
+    def ask(self, *parts: Any) -> Reply:
+        """The reply of one plain command."""
+        return self.raw.execute_command(*parts)  # type: ignore[no-untyped-call]
+
+
+def _whole(score: bytes | float | None) -> int | None:
+    return None if score is None else int(float(score))
+
+
+def put(key: str, text: str, expected: bytes = ANY) -> Operation:
+    """Set a key to a JSON text."""
+    return Operation(b"S", key, text.encode(), expected)
+
+
+def drop(key: str, expected: bytes = ANY) -> Operation:
+    """Delete a key."""
+    return Operation(b"D", key, b"", expected)
+
+
+def add(key: str, by: str) -> Operation:
+    """Increment a key."""
+    return Operation(b"I", key, by.encode())
+
+
+def push(key: str, *texts: str) -> Operation:
+    """Append to a list."""
+    return Operation(b"A", key, ",".join(texts).encode())

@@ -1,0 +1,184 @@
+"""R9: a claim moves the due time a lease ahead, expires by the clock of Redis, and removes nothing."""
+
+from __future__ import annotations
+
+from sessioncache.hot.layout import Place
+from tests.scripts.bench import BUCKETS, DELAY, LEASE, SECOND, START, Bench, put
+
+HOUR = 3600
+
+
+async def dirty(bench: Bench) -> Place:
+    """A session whose flush is due now."""
+    place = bench.session()
+    await bench.create(place)
+    bench.clock.move(DELAY)
+    return place
+
+
+async def test_a_scope_is_claimed_once_its_flush_delay_is_over(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place)
+    bench.clock.move(DELAY - 0.001)
+    assert await bench.claim(bucket=place.ref.bucket) == []
+    bench.clock.move(0.001)
+    assert await bench.claim(bucket=place.ref.bucket) == [place.ref.member]
+
+
+async def test_a_claimed_scope_is_not_claimed_by_another_worker(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim("first", bucket=place.ref.bucket)
+    assert await bench.claim("second", bucket=place.ref.bucket) == []
+
+
+async def test_another_worker_takes_over_when_the_lease_is_over(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim("first", bucket=place.ref.bucket)
+    bench.clock.move(LEASE)
+    assert await bench.claim("second", bucket=place.ref.bucket) == [place.ref.member]
+
+
+async def test_a_claim_removes_nothing(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim(bucket=place.ref.bucket)
+    assert bench.marks(place) == {b"!"}
+    assert bench.due(place) == bench.clock.micros + LEASE * SECOND
+    assert bench.since(place) == START
+
+
+async def test_a_claim_notes_worker_and_time(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim("w1", bucket=place.ref.bucket)
+    note = bench.ask("HGET", place.control, f"c:{place.ref.member}")
+    now = bench.clock.micros
+    assert note == f"w1|{now}|{now + round(LEASE * SECOND)}".encode()
+    assert await bench.backlog.claims_of(range(BUCKETS)) == {"w1": 1}
+
+
+async def test_an_acknowledgement_ends_the_claim(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim(bucket=place.ref.bucket)
+    await bench.flush(place)
+    assert await bench.backlog.claims_of(range(BUCKETS)) == {}
+
+
+async def test_a_due_date_absurdly_far_ahead_is_taken(bench: Bench) -> None:
+    place = await dirty(bench)
+    bench.ask("ZADD", bench.key(place, "dirty"), bench.clock.micros + 2 * HOUR * SECOND, place.ref.member)
+    assert await bench.claim(bucket=place.ref.bucket) == [place.ref.member]
+
+
+async def test_a_claim_is_taken_over_after_the_clock_was_set_back_by_hours(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim("first", bucket=place.ref.bucket)
+    bench.clock.move(-2 * HOUR)
+    assert await bench.claim("second", bucket=place.ref.bucket) == [place.ref.member]
+
+
+async def test_asking_for_everything_claims_what_is_not_due_yet(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place)
+    assert await bench.claim(bucket=place.ref.bucket, everything=True) == [place.ref.member]
+
+
+async def test_asking_for_everything_leaves_living_claims_alone(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim("first", bucket=place.ref.bucket)
+    bench.clock.move(LEASE / 2)
+    assert await bench.claim("second", bucket=place.ref.bucket, everything=True) == []
+
+
+async def test_no_more_scopes_are_claimed_than_asked_for(bench: Bench) -> None:
+    places = [bench.session(f"s{number}") for number in range(3)]
+    for place in places:
+        await bench.create(place)
+    bucket = places[0].ref.bucket
+    assert len(await bench.claim("w", bucket=bucket, everything=True, most=2)) == 2
+    assert len(await bench.claim("w", bucket=bucket, everything=True, most=2)) == 1
+
+
+async def test_a_claim_tells_how_long_until_the_next_scope_is_due(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place)
+    bench.clock.move(0.25)
+    bucket = place.ref.bucket
+    claims = await bench.backlog.claim([bucket, 1 - bucket], "w", lease=LEASE, delay=DELAY, most=1)
+    found, other = claims[bucket], claims[1 - bucket]
+    assert found is not None
+    assert other is not None
+    assert (found.wait, found.members, other.wait) == (DELAY - 0.25, [], None)
+
+
+async def test_the_flush_delay_of_the_worker_holds_for_later_writes(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place)
+    await bench.backlog.claim([place.ref.bucket], "w", lease=LEASE, delay=7, most=100, everything=True)
+    await bench.flush(place)
+    await bench.write(place, put("k", "1"))
+    assert bench.due(place) == bench.clock.micros + 7 * SECOND
+
+
+async def test_a_holder_that_works_long_renews_its_lease(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim("first", bucket=place.ref.bucket)
+    bench.clock.move(LEASE - 1)
+    assert await bench.backlog.renew(place.ref.bucket, "first", [place.ref.member], LEASE) == 1
+    bench.clock.move(LEASE - 1)
+    assert await bench.claim("second", bucket=place.ref.bucket) == []
+
+
+async def test_only_the_holder_renews(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim("first", bucket=place.ref.bucket)
+    bench.clock.move(LEASE)
+    await bench.claim("second", bucket=place.ref.bucket)
+    due = bench.due(place)
+    bench.clock.move(1)
+    assert await bench.backlog.renew(place.ref.bucket, "first", [place.ref.member], LEASE) == 0
+    assert bench.due(place) == due
+
+
+async def test_renewing_what_was_acknowledged_does_not_make_it_dirty(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim("first", bucket=place.ref.bucket)
+    await bench.flush(place)
+    assert await bench.backlog.renew(place.ref.bucket, "first", [place.ref.member], LEASE) == 0
+    assert bench.due(place) is None
+
+
+async def test_renewing_a_claim_whose_scope_is_clean_does_not_make_it_dirty(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim("first", bucket=place.ref.bucket)
+    note = bench.ask("HGET", place.control, f"c:{place.ref.member}")
+    await bench.flush(place)
+    bench.ask("HSET", place.control, f"c:{place.ref.member}", note)
+    assert await bench.backlog.renew(place.ref.bucket, "first", [place.ref.member], LEASE) == 0
+    assert bench.due(place) is None
+    bench.ask("HDEL", place.control, f"c:{place.ref.member}")
+
+
+async def test_asking_how_far_a_scope_is_flushed_pulls_its_flush_forward(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place)
+    (state,) = await bench.hot.flush_state([place])
+    assert state.marks == 1
+    assert bench.due(place) == bench.clock.micros
+
+
+async def test_asking_how_far_a_scope_is_flushed_leaves_a_living_claim_alone(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim(bucket=place.ref.bucket)
+    due = bench.due(place)
+    await bench.hot.flush_state([place])
+    assert bench.due(place) == due
+    bench.clock.move(1)
+    assert await bench.claim("second", bucket=place.ref.bucket) == []
+
+
+async def test_asking_about_a_clean_scope_makes_nothing_due(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place)
+    await bench.flush(place)
+    (state,) = await bench.hot.flush_state([place])
+    assert (state.marks, bench.due(place)) == (0, None)
+    assert state.flushed_through == bench.field(place, "r")

@@ -1,0 +1,203 @@
+"""R17: where Redis may have forgotten something, nothing happens before SQL knows its new incarnation."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from sessioncache.entries import Entry
+from sessioncache.hot.calls import Need, Operation, Part, Unready
+from sessioncache.hot.layout import Place
+from sessioncache.hot.tier import UnreadyBuckets
+from tests.scripts.bench import BUCKETS, DELAY, LEASE, START, Bench, put
+
+Call = Callable[[Bench, Place], Awaitable[Any]]
+
+
+async def _claim(bench: Bench, place: Place) -> None:
+    found = await bench.backlog.claim([place.ref.bucket], "w", lease=LEASE, delay=DELAY, most=1)
+    if found[place.ref.bucket] is None:
+        raise UnreadyBuckets([place.ref.bucket])
+
+
+async def _read_dirt(bench: Bench, place: Place) -> None:
+    (found,) = await bench.backlog.read_dirt([(place.ref.bucket, place.ref.member)])
+    if isinstance(found, Unready):
+        raise found
+
+
+CALLS: dict[str, Call] = {
+    "read": lambda bench, place: bench.read(place),
+    "write": lambda bench, place: bench.write(place, put("k", "1"), birth=b"b"),
+    "create": lambda bench, place: bench.create(place, token=b"*"),
+    "delete": lambda bench, place: bench.hot.delete(place, b""),
+    "token": lambda bench, place: bench.hot.take_token(place),
+    "install": lambda bench, place: bench.install(place, token=b"t"),
+    "stage": lambda bench, place: bench.hot.stage(place, b"t", [b"=k", b"1"]),
+    "absent": lambda bench, place: bench.hot.confirm_absent(place, b"t"),
+    "revalidate": lambda bench, place: bench.hot.revalidate(place),
+    "flushed": lambda bench, place: bench.hot.flush_state([place]),
+    "unflushed": lambda bench, place: bench.hot.unflushed("u", "0" * 32, [place.ref.bucket]),
+    "claim": _claim,
+    "dirt": _read_dirt,
+}
+
+
+async def refused(bench: Bench, name: str) -> bool:
+    """Whether a script asks for registering, and leaves everything as it was."""
+    before = [(key, bench.raw.dump(key)) for key in sorted(bench.raw.keys())]
+    with pytest.raises((Unready, UnreadyBuckets)) as why:
+        await CALLS[name](bench, bench.session())
+    assert [(key, bench.raw.dump(key)) for key in sorted(bench.raw.keys())] == before
+    return not isinstance(why.value, Unready) or why.value.need is Need.REGISTER
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_bucket_without_control_asks_to_be_registered(fresh: Bench, name: str) -> None:
+    assert await refused(fresh, name)
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_an_incarnation_that_sql_does_not_know_yet_asks_to_be_registered(fresh: Bench, name: str) -> None:
+    await fresh.incarnations.current(range(BUCKETS), {})
+    assert await refused(fresh, name)
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_an_incarnation_of_another_primary_asks_to_be_registered(bench: Bench, name: str) -> None:
+    await bench.create(bench.session(), put("k", "1"))
+    await bench.flush(bench.session())
+    bench.fail_over()
+    assert await refused(bench, name)
+    bench.fail_over("aa")
+
+
+async def test_an_acknowledgement_in_a_bucket_that_is_not_registered_changes_nothing(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place, put("k", "1"))
+    dirt = await bench.dirt(place)
+    bench.fail_over()
+    assert await bench.try_acknowledge(dirt) is None
+    assert bench.marks(place) == {b"=k", b"!"}
+
+
+async def test_an_incarnation_stays_while_nothing_is_forgotten(bench: Bench) -> None:
+    first = await bench.register()
+    bench.clock.move(1000)
+    assert await bench.register() == first
+
+
+async def test_another_primary_means_a_new_incarnation(bench: Bench) -> None:
+    first = await bench.register()
+    bench.fail_over()
+    found = await bench.incarnations.current(range(BUCKETS), {})
+    assert all(found[bucket] != (first[bucket], True) and not found[bucket][1] for bucket in found)
+
+
+async def test_a_flushed_server_has_a_new_incarnation(bench: Bench) -> None:
+    first = await bench.register()
+    bench.raw.flushdb()
+    bench.fail_over("aa")
+    assert not set((await bench.register()).values()) & set(first.values())
+
+
+async def test_an_incarnation_that_was_replaced_never_comes_back(bench: Bench) -> None:
+    first = await bench.register()
+    found = await bench.incarnations.current([0], {0: first[0]})
+    assert found[0] != (first[0], True)
+    assert not found[0][1]
+
+
+async def test_an_outdated_confirmation_registers_nothing(bench: Bench) -> None:
+    first = await bench.register()
+    await bench.incarnations.current([0], {0: first[0]})
+    await bench.incarnations.confirm({0: first[0]})
+    assert (await bench.incarnations.current([0], {}))[0][1] is False
+
+
+async def test_a_confirmation_that_comes_after_a_failover_registers_nothing(fresh: Bench) -> None:
+    found = await fresh.incarnations.current([0], {})
+    fresh.fail_over()
+    await fresh.incarnations.confirm({0: found[0][0]})
+    assert fresh.ask("HGET", fresh.layout.control(0), "registered") == b"0"
+
+
+async def forgetful(bench: Bench, *operations: Operation, flushed: bool) -> Place:
+    """A user's scope whose hash is of an older incarnation."""
+    place = bench.user()
+    await bench.install(place, [Entry("k", START - 1, b"1")], known=START - 1)
+    await bench.write(place, *operations)
+    if flushed:
+        await bench.flush(place)
+    bench.fail_over()
+    await bench.register()
+    return place
+
+
+@pytest.mark.parametrize("name", ["read", "write", "token"])
+async def test_a_hash_of_an_older_incarnation_is_not_used(bench: Bench, name: str) -> None:
+    place = await forgetful(bench, put("k", "2"), flushed=True)
+    with pytest.raises(Unready) as why:
+        await CALLS[name](bench, place)
+    assert why.value.need is Need.REVALIDATE
+
+
+async def test_a_session_of_an_older_incarnation_is_neither_created_over_nor_deleted(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place)
+    await bench.flush(place)
+    bench.fail_over()
+    await bench.register()
+    for name in ("create", "delete"):
+        with pytest.raises(Unready) as why:
+            await CALLS[name](bench, place)
+        assert why.value.need is Need.REVALIDATE
+
+
+async def test_dirt_of_an_older_incarnation_is_settled_before_it_is_read(bench: Bench) -> None:
+    place = await forgetful(bench, put("k", "2"), flushed=False)
+    (found,) = await bench.backlog.read_dirt([(place.ref.bucket, place.ref.member)])
+    assert isinstance(found, Unready)
+    assert found.need is Need.REVALIDATE
+
+
+async def test_a_clean_hash_of_an_older_incarnation_is_dropped(bench: Bench) -> None:
+    place = await forgetful(bench, put("k", "2"), flushed=True)
+    assert await bench.hot.revalidate(place) == 0
+    assert bench.ask("EXISTS", place.hash) == 0
+
+
+async def test_a_dirty_hash_of_an_older_incarnation_is_kept_with_its_marks(bench: Bench) -> None:
+    place = await forgetful(bench, put("k", "2"), flushed=False)
+    assert await bench.hot.revalidate(place) == 1
+    assert await bench.values(place) == {"k": b"2"}
+    assert (bench.marks(place), bench.ttl(place.hash)) == ({b"=k"}, None)
+
+
+async def test_a_dirty_hash_that_lost_its_index_entry_gets_it_back(bench: Bench) -> None:
+    place = await forgetful(bench, put("k", "2"), flushed=False)
+    bench.ask("DEL", bench.key(place, "dirty"), bench.key(place, "since"))
+    await bench.hot.revalidate(place)
+    assert bench.due(place) == bench.since(place) == bench.clock.micros
+
+
+async def test_a_hash_of_this_incarnation_needs_no_revalidation(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("k", "1"))
+    assert await bench.hot.revalidate(place) == 0
+    assert await bench.values(place) == {"k": b"1"}
+
+
+async def test_the_part_whose_bucket_is_unknown_is_named(bench: Bench) -> None:
+    names = [str(number) for number in range(99)]
+    known = next(place for place in map(bench.user, names) if place.ref.bucket == 0)
+    unknown = next(place for place in map(bench.user, names) if place.ref.bucket == 1)
+    await bench.install(known)
+    bench.ask("HSET", unknown.control, "registered", "0")
+    with pytest.raises(Unready) as why:
+        await bench.hot.write([Part(known, [put("k", "1")]), Part(unknown, [put("k", "1")])])
+    assert (why.value.need, why.value.places) == (Need.REGISTER, [unknown])
+    assert bench.marks(known) == set()
