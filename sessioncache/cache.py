@@ -10,6 +10,7 @@ from sessioncache import listing
 from sessioncache.connecting import Connecting, Resources
 from sessioncache.creation import Creation
 from sessioncache.deadline import within
+from sessioncache.deletion import Deletion
 from sessioncache.durability import flush, prune
 from sessioncache.errors import InvalidNameError, SessionExistsError, SessionNotFoundError
 from sessioncache.hot.calls import Content, Gone, Wanted
@@ -158,7 +159,7 @@ class SessionCache:
         """Delete a session with its private and `temp:` keys, at once for every process; whether it existed."""
         place = self._places(user, session_id).session
         try:
-            existed, written = await self._tiers.perform(lambda: self._tiers.hot.delete(place, b""))
+            existed, written = await self._tiers.perform(Deletion(self._tiers, place).attempt)
         except Gone:
             return False
         if existed:

@@ -45,13 +45,14 @@ class Creation:
             ) from None
         finally:
             if not isinstance(outcome, Written) and self._token not in (_GENERATED, _UNREAD):
-                await self._tiers.hydrator.release({self._places.session: (self._token, b"")})
+                await self._tiers.hydrator.release(self._places.session, self._token)
         if isinstance(outcome, Refused):
             raise LimitExceededError(f"the initial state is too large ({outcome.detail}); nothing was created")
         return Session.created(self._tiers, open_ledger, self._places, self._parts, outcome, self._title)
 
     async def _attempt(self) -> Written | Refused:
         ref, parts = self._places.session.ref, list(self._parts.values())
+        await self._tiers.pressure.admit()
         head = Head(ref.org, ref.app, ref.user, ref.session, revision=0, title=self._title)
         while True:
             try:
@@ -64,9 +65,14 @@ class Creation:
                 await self._find_vacancy()
 
     async def _find_vacancy(self) -> None:
-        vacancy = await self._tiers.hydrator.find_vacancy(self._places.session)
-        if vacancy:
-            self._token, self._known = vacancy.token, encode_revision(vacancy.known)
+        place = self._places.session
+        found = await self._tiers.hydrator.find_session(place)
+        if found is None:
+            return
+        if found.is_free:
+            self._token, self._known = found.token, encode_revision(found.known)
+        else:
+            await self._tiers.hydrator.install(place, found)
 
 
 def _parts(places: SessionPlaces, state: Mapping[str, Json]) -> dict[KeyScope, Part]:

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_DEADLINE: ContextVar[float | None] = ContextVar("sessioncache_deadline", default=None)
+# The instant at which all has to be over, and the seconds that one exchange may take of it.
+_DEADLINE: ContextVar[tuple[float, float] | None] = ContextVar("sessioncache_deadline", default=None)
 
 DEFAULT_TIMEOUT = 5.0
 """Seconds an exchange may take outside of any call."""
+_PART = 0.4
+"""Part of a call's time after which an exchange without an answer is given up: there is time for another one."""
+_LONGEST = 10.0
 
 
 @contextmanager
@@ -18,7 +22,8 @@ def within(seconds: float) -> Iterator[None]:
     """Everything inside ends within `seconds`; an outer deadline that is earlier stays in force."""
     outer = _DEADLINE.get()
     own = asyncio.get_running_loop().time() + seconds
-    token = _DEADLINE.set(own if outer is None else min(own, outer))
+    attempt = min(_PART * seconds, _LONGEST)
+    token = _DEADLINE.set((own, attempt) if outer is None else (min(own, outer[0]), attempt))
     try:
         yield
     finally:
@@ -27,9 +32,22 @@ def within(seconds: float) -> Iterator[None]:
 
 def deadline() -> float:
     """The instant, by the event loop's clock, at which the call has to be over."""
-    return _DEADLINE.get() or asyncio.get_running_loop().time() + DEFAULT_TIMEOUT
+    current = _DEADLINE.get()
+    return current[0] if current else asyncio.get_running_loop().time() + DEFAULT_TIMEOUT
+
+
+def attempt_deadline() -> float:
+    """The instant at which one exchange has to be over."""
+    now = asyncio.get_running_loop().time()
+    current = _DEADLINE.get()
+    return min(current[0], now + current[1]) if current else now + DEFAULT_TIMEOUT
 
 
 def seconds_left() -> float:
-    """Seconds until then; 0 when it has passed."""
+    """Seconds until the deadline; 0 when it has passed."""
     return max(0.0, deadline() - asyncio.get_running_loop().time())
+
+
+def limited_to() -> float | None:
+    """Seconds until the deadline of the call; None outside of any."""
+    return seconds_left() if _DEADLINE.get() else None

@@ -9,7 +9,13 @@ from contextlib import suppress
 from sessioncache.deadline import within
 from sessioncache.durable.tier import Evidence
 from sessioncache.entries import Entry
-from sessioncache.errors import DurableTierUnavailableError, FlushTimeoutError, HotTierUnavailableError, WriteLostError
+from sessioncache.errors import (
+    DeadLetterError,
+    DurableTierUnavailableError,
+    FlushTimeoutError,
+    HotTierUnavailableError,
+    WriteLostError,
+)
 from sessioncache.hot.calls import Content, FlushState, Gone, Wanted
 from sessioncache.ledger import Ledger, Pending, fingerprint
 from sessioncache.revisions import DIGITS, ZERO, decode_revision
@@ -59,13 +65,30 @@ async def _round(tiers: Tiers, todo: list[tuple[Ledger, Pending]], *, patient: b
         try:
             states = await _states(tiers, part)
             for (ledger, pending), state in zip(part, states, strict=True):
-                if pending.settled(state) or await _shown_by_sql(tiers, pending, state, patient=patient):
+                _check_letters(pending, state)
+                if await _durable(tiers, ledger, pending, state, patient=patient):
                     ledger.forget(pending)
                 else:
                     left.append((ledger, pending))
         except (HotTierUnavailableError, DurableTierUnavailableError):
             return left + [one for one in todo[at:] if one not in left]
     return left
+
+
+async def _durable(tiers: Tiers, ledger: Ledger, pending: Pending, state: FlushState, *, patient: bool) -> bool:
+    try:
+        return pending.settled(state) or await _shown_by_sql(tiers, pending, state, patient=patient)
+    except WriteLostError:
+        ledger.forget(pending)  # it is told once; what is written from now on can be durable again
+        raise
+
+
+def _check_letters(pending: Pending, state: FlushState) -> None:
+    keys = tuple(key for key, (revision, _) in pending.entries.items() if state.dead.get(key) == revision)
+    if keys:
+        raise DeadLetterError(
+            f"the database refuses {len(keys)} values that were written: see `sessioncache dead list`", keys=keys
+        )
 
 
 async def _states(tiers: Tiers, part: list[tuple[Ledger, Pending]]) -> list[FlushState]:

@@ -146,9 +146,13 @@ class FlushTimeoutError(SessionCacheError, TimeoutError):
 class DeadLetterError(SessionCacheError):
     """The database refuses a value that this handle wrote."""
 
+    keys: tuple[str, ...] = ()
+
 
 class WriteLostError(SessionCacheError):
     """Redis forgot a write before it was durable, or it cannot be shown any more that it did not."""
+
+    keys: tuple[str, ...] = ()
 
 
 class ConfigurationError(SessionCacheError, ValueError):

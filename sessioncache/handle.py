@@ -235,17 +235,25 @@ class Handle(ABC):
         """Change one key; the result of its operation."""
         scope, name = self._split(key)
         changes = {scope: [Operation(code, name, text)]}
-        outcome = await self._try_write(changes)
-        while isinstance(outcome, Refused) and outcome.why in ("compute", "stale"):
-            # What Lua cannot add exactly is added here, and written only if nobody else was faster.
-            if outcome.why == "compute":
-                total = encode_value(key, numbers.add(key, decode_value(outcome.text), by))
-                outcome = await self._try_write({scope: [Operation(b"S", name, total, outcome.revision)]})
-            else:
-                outcome = await self._try_write(changes)
+        with within(self._tiers.settings.timeout):
+            outcome = await self._change_exactly(key, changes, by)
         written = self._accepted(outcome, changes)
         result = written.parts[list(self._parts(changes)).index(scope)].results[0]
         return self._values[self._full(scope, name)][DIGITS:] if code in (b"I", b"A") else result
+
+    async def _change_exactly(
+        self, key: str, changes: Mapping[KeyScope, list[Operation]], by: float
+    ) -> Written | Refused:
+        """One change; what Lua cannot add exactly is added here, and written only if nobody else was faster."""
+        ((scope, (operation,)),) = changes.items()
+        outcome = await self._try_write(changes)
+        while isinstance(outcome, Refused) and outcome.why in ("compute", "stale"):
+            again = changes
+            if outcome.why == "compute":
+                total = encode_value(key, numbers.add(key, decode_value(outcome.text), by))
+                again = {scope: [Operation(b"S", operation.key, total, outcome.revision)]}
+            outcome = await self._try_write(again)
+        return outcome
 
     async def _write(self, changes: Mapping[KeyScope, list[Operation]], if_revision: int | None = None) -> Written:
         return self._accepted(await self._try_write(changes, if_revision), changes)
@@ -254,7 +262,14 @@ class Handle(ABC):
         self, changes: Mapping[KeyScope, list[Operation]], if_revision: int | None = None
     ) -> Written | Refused:
         parts = self._parts(changes, b"" if if_revision is None else encode_revision(if_revision))
-        outcome = await self._call(lambda: self._tiers.hot.write(list(parts.values())))
+        only_deletes = all(operation.code == b"D" for part in parts.values() for operation in part.operations)
+
+        async def attempt() -> Written | Refused:
+            if not only_deletes:
+                await self._tiers.pressure.admit()
+            return await self._tiers.hot.write(list(parts.values()))
+
+        outcome = await self._call(attempt)
         if isinstance(outcome, Written):
             self._note(parts, outcome)
         return outcome

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
-from sessioncache.deadline import deadline
+from sessioncache.deadline import seconds_left
 from sessioncache.durable.errors import FencedOff
 from sessioncache.durable.tier import DurableTier
 from sessioncache.entries import Head, StoredScope
@@ -26,16 +26,21 @@ _CHUNK_BYTES = 1024 * 1024
 _CHUNK_FIELDS = 500
 
 
-Tokens = dict[Place, tuple[bytes, bytes]]
-"""Scope -> the token that is held for it, and the incarnation under which."""
-
-
-class Vacancy(NamedTuple):
-    """A session id that is free in both tiers, as long as the token is held."""
+class Found(NamedTuple):
+    """What SQL has of a scope, as long as the token is held."""
 
     token: bytes
-    known: int
-    """The largest revision that SQL knows of it."""
+    stored: StoredScope | None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a session may be created under this id."""
+        return self.stored is None or self.stored.head.deleted
+
+    @property
+    def known(self) -> int:
+        """The largest revision that SQL knows of it."""
+        return self.stored.known if self.stored else 0
 
 
 class Hydrator:
@@ -50,113 +55,86 @@ class Hydrator:
     async def hydrate(self, places: Sequence[Place]) -> None:
         """Make one attempt at each scope; raises Gone for a session that is in neither tier.
 
-        Returns also where another loader is at work or was faster: the caller tries its call again.  Calls of this
-        process wait for each other, and share the failure of a tier.
+        Returns also where another loader is at work or was faster: the caller tries its call again.  Sessions come
+        first: nothing is loaded beside one that does not exist.
         """
-        own = [place for place in places if place not in self._loading]
-        if not own:
-            await _wait_for(self._loading[places[0]])
+        sessions = [place for place in places if place.ref.kind is ScopeKind.SESSION]
+        for place in sessions:
+            await self._share(place)
+        await asyncio.gather(*(self._share(place) for place in places if place not in sessions))
+
+    async def _share(self, place: Place) -> None:
+        """Calls of this process that want the same scope wait for one loading of it, and share its outcome."""
+        loading = self._loading.get(place)
+        if loading is None:
+            loading = self._loading[place] = asyncio.ensure_future(self._load(place))
+            loading.add_done_callback(lambda done: self._loaded(place, done))
+        done, _ = await asyncio.wait({loading}, timeout=seconds_left())
+        if not done:
+            raise DurableTierUnavailableError("the scope could not be loaded from the database in time")
+        loading.result()
+
+    def _loaded(self, place: Place, done: asyncio.Future[None]) -> None:
+        del self._loading[place]
+        if not done.cancelled():
+            done.exception()  # whoever still waits is told; if nobody does, it is of no interest
+
+    async def _load(self, place: Place) -> None:
+        async with self._reading(place) as found:
+            if found is None:
+                return
+            if place.ref.kind is ScopeKind.SESSION and found.is_free:
+                await self._hot.confirm_absent(place, found.token)
+                raise Gone
+            await self._install(place, found.token, found.stored or _empty(place))
+
+    async def find_session(self, place: Place) -> Found | None:
+        """What SQL has of a session, under a token that stays held; None: try again, it may be hot now.
+
+        For calls that bring a hash into being by themselves: a create where the id is free, a delete.
+        """
+        async with self._reading(place, keep=True) as found:
+            return found
+
+    async def install(self, place: Place, found: Found) -> None:
+        """Bring a session into being after all."""
+        with suppress(TokenLost):
+            await self._install(place, found.token, found.stored or _empty(place))
+
+    @asynccontextmanager
+    async def _reading(self, place: Place, *, keep: bool = False) -> AsyncIterator[Found | None]:
+        """What SQL has of a scope, under a token; None where the scope is hot or somebody else is at it."""
+        taken = await self._hot.take_token(place)
+        if taken is None or isinstance(taken, float):
+            if taken:
+                await asyncio.sleep(min(taken, random.uniform(_WAIT / 4, _WAIT)))
+            yield None
             return
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._loading.update(dict.fromkeys(own, done))
-        failure: Exception | None = None
+        token, incarnation = taken
+        kept = False
         try:
-            await self._load(own)
-        except (HotTierUnavailableError, DurableTierUnavailableError) as error:
-            failure = error
-            raise
-        finally:
-            for place in own:
-                del self._loading[place]
-            _finish(done, failure)
-
-    async def _load(self, places: Sequence[Place]) -> None:
-        tokens: Tokens = {}
-        gone = False
-        try:
-            await self._take_tokens(places, tokens)
-            for place, token, stored in await self._read(tokens):
-                try:
-                    await self._settle(place, token, stored)
-                except Gone:
-                    gone = True
-                except TokenLost:
-                    pass
-                del tokens[place]
-        finally:
-            await self.release(tokens)
-        if gone:
-            raise Gone
-
-    async def find_vacancy(self, place: Place) -> Vacancy | None:
-        """For a create: the session's id if it is free; None when it is hot now, or somebody else is at work."""
-        tokens: Tokens = {}
-        try:
-            await self._take_tokens([place], tokens)
-            for _, token, stored in await self._read(tokens):
-                del tokens[place]
-                if stored is None or stored.head.deleted:
-                    return Vacancy(token, stored.known if stored else 0)
-                with suppress(TokenLost):
-                    await self._install(place, token, stored)
-        finally:
-            await self.release(tokens)
-        return None
-
-    async def _take_tokens(self, places: Sequence[Place], tokens: Tokens) -> None:
-        waiting = 0.0
-        for place in places:
-            token = await self._hot.take_token(place)
-            if isinstance(token, float):
-                waiting = max(waiting, token)
-            elif token is not None:
-                tokens[place] = token
-        if waiting and not tokens:
-            await asyncio.sleep(min(waiting, random.uniform(_WAIT / 4, _WAIT)))
-
-    async def release(self, tokens: Tokens) -> None:
-        """Give back what was not used, so that nobody waits for a loader that failed or was cancelled."""
-        for place, (token, _) in tokens.items():
-            with suppress(TokenLost, Unready, HotTierUnavailableError):
-                await self._hot.confirm_absent(place, token)
-
-    async def _read(self, tokens: Tokens) -> list[tuple[Place, bytes, StoredScope | None]]:
-        """What SQL has of each scope; nothing where the tokens died with their incarnation."""
-        if not tokens:
-            return []
-        try:
-            stored = await self._durable.read_scopes([(place.ref, inc.decode()) for place, (_, inc) in tokens.items()])
+            (stored,) = await self._durable.read_scopes([(place.ref, incarnation.decode())])
+            yield Found(token, stored)
+            kept = keep
         except FencedOff as fenced:
             await self._registrar.register(fenced.buckets)
-            return []
-        return [(place, token, one) for (place, (token, _)), one in zip(tokens.items(), stored, strict=True)]
+            yield None
+        except TokenLost:
+            pass
+        finally:
+            if not kept:
+                await self.release(place, token)
 
-    async def _settle(self, place: Place, token: bytes, stored: StoredScope | None) -> None:
-        kind = place.ref.kind
-        if kind is ScopeKind.SESSION and (stored is None or stored.head.deleted):
+    async def release(self, place: Place, token: bytes) -> None:
+        """Give a token back that was not used, so that nobody waits for a loader that failed or was cancelled."""
+        with suppress(TokenLost, Unready, HotTierUnavailableError):
             await self._hot.confirm_absent(place, token)
-            raise Gone
-        await self._install(place, token, stored or _empty(place))
 
     async def _install(self, place: Place, token: bytes, stored: StoredScope) -> None:
         chunks = list(_chunks(_fields(place, stored)))
         for chunk in chunks[:-1]:
             await self._hot.stage(place, token, chunk)
         await self._hot.install(place, token, chunks[-1], staged=sum(map(len, chunks[:-1])) // 2)
-
-
-async def _wait_for(loading: asyncio.Future[None]) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout_at(deadline()):
-            await asyncio.shield(loading)
-
-
-def _finish(done: asyncio.Future[None], failure: Exception | None) -> None:
-    if failure is None:
-        done.set_result(None)
-    else:
-        done.set_exception(failure)
-        done.exception()  # seen, also where nobody waits for it
 
 
 def _empty(place: Place) -> StoredScope:
@@ -169,6 +147,7 @@ def _fields(place: Place, stored: StoredScope) -> list[tuple[bytes, bytes]]:
     flat = fields_of(stored.head, place.ref.kind)
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
     fields[b"r"] = encode_revision(stored.known)
+    fields[b"p"] = fields[b"r"]  # what SQL knew and is not here was deleted
     fields[b"n"] = b"%d" % len(stored.entries)
     fields[b"z"] = b"%d" % sum(len(entry.text) for entry in stored.entries)
     pairs = [(user_field(entry.key), encode_revision(entry.revision) + entry.text) for entry in stored.entries]

@@ -81,16 +81,16 @@ class Installation:
     async def _check_durable(self, hot: Mapping[str, str]) -> None:
         stored = await self._durable.read_layout()
         _compare("the database", stored, self._ours)
-        if hot and stored and hot[_INSTALLATION] != stored[_INSTALLATION]:
-            raise ConfigurationError(
-                "this Redis belongs to another database: give it a prefix of its own, or the database it was used with"
-            )
         record = {**self._ours, _INSTALLATION: hot.get(_INSTALLATION) or secrets.token_hex(8)}
         if not stored:
             stored = await self._durable.record_layout(record)
             _compare("the database", stored, self._ours)
         if not hot:
-            await self._incarnations.write_record(stored)
+            hot = await self._incarnations.write_record({name: stored[name] for name in (*self._ours, _INSTALLATION)})
+        if hot[_INSTALLATION] != stored[_INSTALLATION]:
+            raise ConfigurationError(
+                "this Redis belongs to another database: give it a prefix of its own, or the database it was used with"
+            )
 
     async def _check_server(self) -> None:
         server = _parse(await self._link.command(b"INFO", b"server"))

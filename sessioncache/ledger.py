@@ -58,8 +58,20 @@ class Ledger:
                 text = _text_of(operation, result)
                 if text is not None:
                     pending.entries[operation.key] = (written.revision, fingerprint(text))
+                    if operation.code in (b"S", b"D"):
+                        self._supersede(pending, operation.key)
             if life and index == 0:
                 pending.life = written.revision
+
+    def _supersede(self, latest: Pending, key: str) -> None:
+        """What was written to a key in other incarnations does not matter once it was set anew."""
+        if len(self._pending) == 1:
+            return
+        for other in list(self._pending.values()):
+            if other is not latest and other.place.hash == latest.place.hash:
+                other.entries.pop(key, None)
+                if not other.entries and not other.life:
+                    self._drop(other)
 
     def note_delete(self, place: Place, written: Written) -> None:
         """Remember the delete of a session."""
@@ -78,12 +90,15 @@ class Ledger:
         if now is None:
             return
         if now.revision == settled.revision:
-            del self._pending[key]
-            if not self._pending:
-                self._unsettled.discard(self)
+            self._drop(now)
             return
         now.entries = {k: e for k, e in now.entries.items() if e[0] > settled.revision}
         now.life = now.life if now.life > settled.revision else b""
+
+    def _drop(self, one: Pending) -> None:
+        del self._pending[one.place.hash.decode(), one.incarnation]
+        if not self._pending:
+            self._unsettled.discard(self)
 
     def _of(self, place: Place, incarnation: bytes) -> Pending:
         key = (place.hash.decode(), incarnation)

@@ -36,12 +36,21 @@ class Registrar:
             if not own & self._wanted:
                 return
             todo, self._wanted = sorted(self._wanted), set()
-            unusable: dict[int, str] = {}
-            for _ in range(_ROUNDS):
-                unusable = await self._round(todo, unusable)
-                todo = sorted(unusable)
-                if not todo:
-                    return
+            await self._rounds(todo, {})
+
+    async def renew(self, buckets: Iterable[int]) -> None:
+        """Give buckets a new incarnation, and register it."""
+        todo = sorted(set(buckets))
+        async with self._busy:
+            found = await self._incarnations.current(todo, {})
+            await self._rounds(todo, {bucket: incarnation for bucket, (incarnation, _) in found.items()})
+
+    async def _rounds(self, todo: list[int], unusable: Mapping[int, str]) -> None:
+        for _ in range(_ROUNDS):
+            unusable = await self._round(todo, unusable)
+            todo = sorted(unusable)
+            if not todo:
+                return
         raise HotTierUnavailableError(
             "other processes keep replacing the incarnation of this Redis in SQL: two hot tiers?"
         )

@@ -16,7 +16,7 @@ MAX_SCOPE_BYTES = 64 * 1024 * 1024
 """Most bytes of encoded values of one scope."""
 TOMBSTONE_RETENTION = 7 * 86_400
 """Seconds for which what was deleted is remembered after it was flushed."""
-OPERATION_ID_LIFETIME = 600
+OPERATION_ID_LIFETIME = 120
 """Seconds for which a call's operation id is remembered at least."""
 LAYOUT_VERSION = 1
 """The version of the layout of both tiers."""
@@ -58,12 +58,24 @@ class CacheSettings(_Settings):
     """Seconds for which a clean scope stays in Redis; renewed by use once half of them are over."""
     temp_ttl: float = 3_600.0
     """Seconds after their last use for which the `temp:` keys of a session live."""
+    max_dirty: int = 1_000_000
+    """Dirty scopes from which on writes are refused or wait (deletes are let in)."""
+    max_dirty_age: float = 3_600.0
+    """Seconds that the oldest dirt may wait for SQL before writes are refused or wait."""
+    on_full: str = "refuse"
+    """What happens to a write then: ``refuse`` (BackPressureError) or ``wait`` (for at most the time-out)."""
     prefix: str = "sessioncache"
     """What every Redis key starts with; one prefix is one installation."""
     buckets: int = 256
     """Partitions of the key space; fixed for an installation once it holds data."""
 
     def check(self) -> None:
+        if self.on_full not in ("refuse", "wait"):
+            raise ConfigurationError(f"on_full must be 'refuse' or 'wait', not {self.on_full!r}")
+        if self.timeout > OPERATION_ID_LIFETIME / 2:
+            raise ConfigurationError(
+                f"timeout must be at most {OPERATION_ID_LIFETIME // 2} seconds, not {self.timeout!r}"
+            )
         if self.buckets > 16_384:
             raise ConfigurationError(f"buckets must be a whole number from 1 to 16384, not {self.buckets!r}")
         if not isinstance(self.prefix, str) or not self.prefix or set(self.prefix) & set("{}\0"):
@@ -82,10 +94,14 @@ class WorkerSettings(_Settings):
     """Most rows of one transaction (a larger scope is a batch of its own)."""
     batch_bytes: int = 4 * 1024 * 1024
     """Most bytes of values of one transaction (a larger scope is a batch of its own)."""
+    max_attempts: int = 3
+    """Refusals of an entry as data that make a dead letter."""
     grace: float = 25.0
     """Seconds that a worker takes at most to finish what it has begun when asked to stop."""
     idle_ttl: float = 86_400.0
     """Seconds a scope stays in Redis after it was flushed, unless it is used."""
+    janitor: float = 60.0
+    """Seconds between two rounds of the janitor."""
     sweep: float = 15.0
     """Seconds between two looks at all buckets, in case a wake-up was missed."""
     prefix: str = "sessioncache"

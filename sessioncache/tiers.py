@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -17,13 +16,14 @@ from sessioncache.hot.calls import Need, Unready
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.link import HotLink, NotExecutedError, UnansweredError
+from sessioncache.hot.merging import Merging
 from sessioncache.hot.tier import HotTier, UnreadyBuckets
 from sessioncache.hydration import Hydrator
 from sessioncache.installation import Installation
+from sessioncache.pressure import Pressure
 from sessioncache.registrar import Registrar
+from sessioncache.revalidation import Revalidator
 from sessioncache.settings import CacheSettings
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -43,6 +43,9 @@ class Tiers:
         self.backlog = Backlog(link, self.layout, idle_ttl=settings.idle_ttl)
         incarnations = Incarnations(link, self.layout)
         self.registrar = Registrar(incarnations, durable)
+        self.merging = Merging(link, idle_ttl=settings.idle_ttl)
+        self.revalidator = Revalidator(self.merging, durable, self.registrar)
+        self.pressure = Pressure(self.backlog, settings)
         self.hydrator = Hydrator(self.hot, durable, self.registrar)
         self.installation = Installation(link, incarnations, durable, settings)
 
@@ -87,9 +90,7 @@ class Tiers:
             await self.registrar.register(place.ref.bucket for place in why.places)
         elif why.need is Need.REVALIDATE:
             for place in why.places:
-                kept = await self.hot.revalidate(place)
-                if kept:
-                    logger.warning("Redis may have forgotten something of scope %s: %d marks kept", place.ref.id, kept)
+                await self.revalidator.revalidate(place)
         else:
             await self.hydrator.hydrate(why.places)
 

@@ -20,6 +20,7 @@ from sessioncache.errors import SchemaVersionError
 from sessioncache.replay.processes import ReplayFailedError
 from sessioncache.replay.recording import SAMPLE
 from sessioncache.replay.run import replay as run_replay
+from sessioncache.restoring import remark_everything
 from sessioncache.settings import CacheSettings
 
 
@@ -68,7 +69,9 @@ def _told(summary: dict[str, Any]) -> str:
 
 
 async def db(options: argparse.Namespace) -> int:
-    """Upgrade or look at the schema."""
+    """Upgrade or look at the schema, or flush everything again."""
+    if options.action == "restored":
+        return await _restored(options)
     engine = create_engine(_database_of(options))
     try:
         if options.action == "upgrade":
@@ -83,6 +86,19 @@ async def db(options: argparse.Namespace) -> int:
         await engine.dispose()
     print(json.dumps(answer) if options.json else _schema_told(answer))
     return 0 if answer["up_to_date"] or options.action == "current" else 1
+
+
+async def _restored(options: argparse.Namespace) -> int:
+    async with (
+        open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
+        open_tiers(*urls, CacheSettings()) as tiers,
+    ):
+        marked = await remark_everything(tiers)
+    if options.json:
+        print(json.dumps({"scopes": marked.scopes, "entries": marked.entries}))
+    else:
+        print(f"{marked.entries} entries of {marked.scopes} scopes are marked as dirty, and will be flushed")
+    return 0
 
 
 async def _explain(engine: Any, answer: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_replays(commands)
     _add_database(commands)
+    _add_letters(commands)
     flush = _add(commands, "flush", "wait until nothing is dirty")
     flush.add_argument("--timeout", metavar="S", type=float, default=60.0, help="seconds to wait (60)")
     json_option(flush)
@@ -79,9 +80,31 @@ def _add_database(commands: Any) -> None:
         "upgrade": "bring the schema up to date; several processes may do so at once",
         "current": "show the schema's revision",
         "check": "tell whether the schema is the one this version needs",
+        "restored": "after a restored backup: mark everything hot as dirty, so that it is flushed again",
     }
     for name, text in told.items():
         json_option(_add(actions, name, text))
+
+
+def _add_letters(commands: Any) -> None:
+    parent = commands.add_parser(
+        "dead", help="dead letters: what the database refuses", description="Dead letters: what the database refuses."
+    )
+    actions = parent.add_subparsers(dest="action", metavar="ACTION", required=True)
+    told = {
+        "list": "list all dead letters",
+        "show": "show one dead letter (not its value)",
+        "retry": "have dead letters flushed again, once the cause is gone",
+        "drop": "give dead letters up: their keys go back to what the database has",
+    }
+    for name, text in told.items():
+        action = _add(actions, name, text)
+        json_option(action)
+        if name == "show":
+            action.add_argument("letter", metavar="ID", help="id of the letter")
+        elif name != "list":
+            action.add_argument("letter", metavar="ID", nargs="?", help="id of the letter")
+            action.add_argument("--all", action="store_true", help="all letters")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,10 +126,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from sessioncache.cli import commands
+    from sessioncache.cli import commands, letters
     from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, SessionCacheError
 
-    run = {"demo": commands.demo, "replay": commands.replay, "db": commands.db, "flush": commands.flush}
+    run = {
+        "demo": commands.demo,
+        "replay": commands.replay,
+        "db": commands.db,
+        "dead": letters.dead,
+        "flush": commands.flush,
+    }
     try:
         return asyncio.run(run[options.command](options))
     except (HotTierUnavailableError, DurableTierUnavailableError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sqlalchemy import select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
@@ -23,3 +24,10 @@ async def record_layout(connection: AsyncConnection, values: Mapping[str, str]) 
     if rows:
         await connection.execute(insert_ignoring(connection, schema.layout), rows)
     return await read_layout(connection)
+
+
+async def note(connection: AsyncConnection, name: str, value: str) -> None:
+    """Write one row, whether its name is there or not; several processes may do so at once."""
+    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    statement = insert(schema.layout).values(name=name, value=value)
+    await connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_={"value": value}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Row, Select, case, literal_column, select
@@ -55,6 +55,17 @@ async def read_scopes(connection: AsyncConnection, wanted: Sequence[tuple[ScopeR
     heads = await _read_heads(connection, refs)
     rows = await _read_rows(connection, {ref.id for ref in refs})
     return [_stored(ref, heads.get(ref.id), rows.get(ref.id, [])) for ref in refs]
+
+
+async def read_everything(connection: AsyncConnection, scope: ScopeRef, incarnation: str) -> StoredScope | None:
+    """A scope with all of its rows, deleted and dead ones too (without text); FencedOff as `read_scopes`."""
+    await _check_fences(connection, [(scope, incarnation)])
+    head = (await _read_heads(connection, [scope])).get(scope.id)
+    rows = (await _read_rows(connection, {scope.id})).get(scope.id, [])
+    stored = _stored(scope, head, rows)
+    if stored is None:
+        return None
+    return replace(stored, entries=[Entry(row.key, row.revision, row.value.encode()) for row in rows])
 
 
 async def read_evidence(connection: AsyncConnection, scope: ScopeRef, keys: Sequence[str]) -> Evidence:

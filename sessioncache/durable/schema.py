@@ -132,6 +132,10 @@ for _column in ("user_scope_id", "app_scope_id"):
     )
 Index("sessioncache_session_by_bare_id", session.c.bare_id)
 
+# What is past its retention is found without reading what lives.
+for _table, _since in ((state, "updated_at"), (session, "flushed_at")):
+    Index(f"{_table.name}_dead", _table.c[_since], postgresql_where=_table.c.deleted, sqlite_where=_table.c.deleted)
+
 
 def _living(kind: str, table: str, user: str, session_id: str) -> str:
     return f"""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from sessioncache.durable import fence, flushing, layout, listing, reading
+from sessioncache.durable import fence, flushing, layout, listing, purging, reading
 from sessioncache.durable.engine import create_engine, prepare_engine
 from sessioncache.durable.fence import Swap
 from sessioncache.durable.flushing import FlushResult
 from sessioncache.durable.reading import Evidence
-from sessioncache.durable.transactions import finished, writing
+from sessioncache.durable.transactions import abandonable, finished, writing
 from sessioncache.durable.transactions import reading as reading_transaction
 from sessioncache.entries import Dirt, Head, StoredScope
+from sessioncache.errors import DurableTierUnavailableError
 from sessioncache.scopes import ScopeRef
 from sessioncache.settings import TOMBSTONE_RETENTION
 
@@ -27,14 +29,18 @@ Call = Callable[Concatenate["DurableTier", P], Coroutine[Any, Any, T]]
 
 
 def _whole(call: Call[P, T]) -> Call[P, T]:
-    """A call that on SQLite is not cancelled half-way."""
+    """A call that on SQLite is not cancelled half-way, and elsewhere is left behind when the caller's time is up."""
 
     @wraps(call)
     async def run(self: DurableTier, /, *args: P.args, **kwargs: P.kwargs) -> T:
         work = call(self, *args, **kwargs)
-        return await (finished(work) if self.engine.dialect.name == "sqlite" else work)
+        return await (finished(work) if self.engine.dialect.name == "sqlite" else abandonable(work))
 
     return run
+
+
+class _TakenBack(Exception):  # noqa: N818 - ends a transaction without a commit
+    """Nothing of it stays."""
 
 
 class DurableTier:
@@ -109,6 +115,14 @@ class DurableTier:
             return await reading.read_scopes(connection, wanted)
 
     @_whole
+    async def read_everything(self, scope: ScopeRef, incarnation: str) -> StoredScope | None:
+        """One scope with all of its rows, deleted ones too (with an empty text), in one snapshot with the fence.
+
+        Raises FencedOff as `read_scopes`.
+        """
+        async with reading_transaction(self.engine) as connection:
+            return await reading.read_everything(connection, scope, incarnation)
+
     async def flush(self, batch: Sequence[Dirt], *, read_after: int) -> FlushResult:
         """Write a batch in one transaction; `read_after` is this database's clock (µs) from before the reading.
 
@@ -120,6 +134,31 @@ class DurableTier:
         prepared = flushing.try_prepare(batch)
         async with writing(self.engine, self._lock_timeout) as connection:
             return await flushing.flush(connection, batch, prepared, read_after=read_after, max_age=self._max_age)
+
+    @_whole
+    async def rehearse(self, batch: Sequence[Dirt], *, read_after: int) -> None:
+        """Do what `flush` does, with its errors, and take it back."""
+        with suppress(_TakenBack):
+            prepared = flushing.try_prepare(batch)
+            async with writing(self.engine, self._lock_timeout) as connection:
+                await flushing.flush(connection, batch, prepared, read_after=read_after, max_age=self._max_age)
+                raise _TakenBack
+
+    @_whole
+    async def can_write(self) -> bool:
+        """Whether a transaction of one row commits now."""
+        try:
+            async with writing(self.engine, self._lock_timeout) as connection:
+                await layout.note(connection, "last_probe", "")
+        except DurableTierUnavailableError:
+            return False
+        return True
+
+    @_whole
+    async def purge(self, most: int) -> int:
+        """Remove tombstones flushed longer ago than the retention, at most so many rows; their number (R14)."""
+        async with writing(self.engine, self._lock_timeout) as connection:
+            return await purging.purge(connection, most, older_than=2 * self._max_age)
 
     @_whole
     async def evidence(self, scope: ScopeRef, keys: Sequence[str]) -> Evidence:

@@ -16,10 +16,10 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
 
-from sessioncache.deadline import deadline
+from sessioncache.deadline import deadline, limited_to
 from sessioncache.durable.engine import BUSY_TIMEOUT
 from sessioncache.durable.errors import translated
-from sessioncache.errors import ConfigurationError
+from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 
 T = TypeVar("T")
 
@@ -46,6 +46,27 @@ async def finished(work: Coroutine[Any, Any, T]) -> T:
         if not task.cancelled():
             task.exception()
         raise
+
+
+async def abandonable(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` until the caller's deadline, if there is one; then leave it behind, cancelled.
+
+    For PostgreSQL: a driver that is cancelled asks the server to cancel, and waits long for one that is hung.
+    """
+    seconds = limited_to()
+    if seconds is None:
+        return await work
+    task = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if done:
+        return task.result()
+    task.cancel()
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    raise DurableTierUnavailableError("the SQL database did not answer in time")
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
@@ -35,6 +35,18 @@ class Counters:
     rows: int
     lags: dict[int, int]
     """Quarter octaves of milliseconds -> rows that took about 2 ** (step / 4) ms from write to acknowledgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How much was dirty when some process measured it."""
+
+    dirty: int
+    oldest: int
+    """Since when the oldest dirt waits (µs by the clock of Redis); 0: there is none."""
+    now: int
+    measure: bool
+    """Whether it is the caller's turn to measure."""
 
 
 class Backlog:
@@ -95,11 +107,30 @@ class Backlog:
         replies = await self.link.exchange([(b"ZCARD", self.layout.control(b)[:-3] + b"dirty") for b in buckets], {})
         return {b: int(reply) for b, reply in zip(buckets, replies, strict=True) if isinstance(reply, int)}
 
-    async def oldest(self, buckets: Sequence[int], *, skip: Collection[str] = ()) -> int | None:
-        """Since when the oldest dirt has been waiting (µs by the clock of Redis), without scopes in `skip`."""
-        commands = [(b"ZRANGE", self.layout.control(b)[:-3] + b"since", 0, len(skip), b"WITHSCORES") for b in buckets]
-        found = [_scores(reply) for reply in await self.link.exchange(commands, {})]
-        return min((at for pairs in found for member, at in pairs if member[1:] not in skip), default=None)
+    async def oldest(self, buckets: Sequence[int]) -> int | None:
+        """Since when the oldest dirt has been waiting (µs by the clock of Redis), dead letters left out."""
+        commands = [(b"ZRANGE", self.layout.control(b)[:-3] + b"since", 0, 0, b"WITHSCORES") for b in buckets]
+        scores = [_score(reply) for reply in await self.link.exchange(commands, {}) if reply]
+        return min(scores, default=None)
+
+    async def pressure(self, good_for: float, *, dirty: int | None = None, oldest: int = 0) -> Measured:
+        """What was measured lately; `dirty` and `oldest` (µs) note a measurement of the caller's."""
+        args: list[Argument] = [_micro(good_for)]
+        if dirty is not None:
+            args += [dirty, oldest]
+        reply = await self.link.call(load_script("pressure"), [self.layout.control(0)], args)
+        return Measured(reply[0], int(reply[1]), int(reply[2]), reply[3] == 1)
+
+    async def take_turn(self, name: str, seconds: float) -> bool:
+        """Whether it is the caller's turn to do something for all processes, for the next seconds."""
+        args = (name.encode(), _micro(seconds))
+        return bool((await self.link.call(load_script("turn"), [self.layout.control(0)], args))[1])
+
+    async def accuse(self, dirt: Dirt, key: str, revision: int, reason: str, *, attempts: int) -> bool:
+        """Note that the database refused an entry as data; whether it is a dead letter by now."""
+        keys = [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, dirt.kind.value + dirt.scope_id)]
+        args = (b"=" + key.encode(), encode_revision(revision), attempts, reason.encode())
+        return bool((await self.link.call(load_script("accuse"), keys, args))[2])
 
     async def claims_of(self, buckets: Sequence[int]) -> dict[str, int]:
         """Scopes that each worker holds a claim on."""
@@ -204,11 +235,10 @@ def _pairs(reply: Reply) -> Mapping[bytes, bytes]:
     return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
-def _scores(reply: Reply) -> list[tuple[str, int]]:
-    """Members and scores: RESP3 pairs them, RESP2 does not."""
-    if reply and isinstance(reply[0], list):
-        return [(member.decode(), int(score)) for member, score in reply]
-    return [(m.decode(), int(float(score))) for m, score in zip(reply[::2], reply[1::2], strict=True)]
+def _score(reply: Reply) -> int:
+    """The score of the one member: RESP3 pairs them, RESP2 does not."""
+    pair = reply[0] if isinstance(reply[0], list) else reply
+    return int(float(pair[1]))
 
 
 def _micro(seconds: float) -> int:

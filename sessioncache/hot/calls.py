@@ -138,6 +138,8 @@ class FlushState:
     hash_incarnation: bytes
     flushed_through: bytes
     marks: int
+    dead: dict[str, bytes] = field(default_factory=dict)
+    """Keys that the database refuses: the revision refused."""
 
 
 @dataclass(frozen=True, slots=True)

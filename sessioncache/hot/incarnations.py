@@ -38,7 +38,8 @@ class Incarnations:
             return {name.decode(): value.decode() for name, value in reply.items()}
         return {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
 
-    async def write_record(self, values: Mapping[str, str]) -> None:
-        """Note what this Redis is set up with, where it has not been noted yet."""
-        for name, value in values.items():
-            await self._link.command(b"HSETNX", self._layout.record, name.encode(), value.encode())
+    async def write_record(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Note what this Redis is set up with, if nothing has been noted yet; what is noted now."""
+        args = [part.encode() for pair in values.items() for part in pair]
+        reply = await self._link.call(load_script("record"), [self._layout.record], args)
+        return {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}

@@ -24,6 +24,11 @@ class Place:
     """Ids of the session's app, user and bare session id; empty for other scopes."""
 
     @property
+    def dirty(self) -> bytes:
+        """The set of the scope's dirty fields."""
+        return self.control[:-3] + b"d:" + self.ref.member.encode()
+
+    @property
     def temp(self) -> bytes:
         """The hash of the session's `temp:` keys."""
         return self.control[:-3] + b"temp:" + self.ref.id.encode()

@@ -32,7 +32,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from sessioncache.deadline import deadline, seconds_left
+from sessioncache.deadline import attempt_deadline, seconds_left
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError, MemoryFullError, SessionCacheError
 from sessioncache.hot.scripts import Script
 
@@ -124,7 +124,7 @@ class HotLink:
                 self._give_back(connection)
                 raise NotExecutedError("no connection to Redis became free in time")
             try:
-                async with asyncio.timeout_at(deadline()):
+                async with asyncio.timeout_at(attempt_deadline()):
                     await connection.send_packed_command(_pack(commands), check_health=False)
                     replies = [await _read(connection) for _ in commands]
             except BusyLoadingError as error:
@@ -154,7 +154,7 @@ class HotLink:
         connection: AbstractConnection = self.client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
         connection.retry = Retry(NoBackoff(), 0)
         try:
-            async with asyncio.timeout_at(deadline()):
+            async with asyncio.timeout_at(attempt_deadline()):
                 await connection.connect()  # type: ignore[no-untyped-call]
         except AuthenticationError as error:
             raise ConfigurationError("Redis refuses the user name or password of the URL") from error

@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from sessioncache.entries import Head
-from sessioncache.errors import OutcomeUnknownError
+from redis.exceptions import ResponseError
+
+from sessioncache.entries import Head, StoredScope
 from sessioncache.hot.calls import (
     Content,
     FlushState,
@@ -21,16 +22,19 @@ from sessioncache.hot.calls import (
     Written,
     WrittenPart,
 )
-from sessioncache.hot.layout import Layout, Place, head_of
-from sessioncache.hot.link import Argument, HotLink, Reply, UnansweredError
-from sessioncache.hot.scripts import Script, load_script
-from sessioncache.revisions import DIGITS, ZERO
+from sessioncache.hot.layout import Layout, Place, fields_of, head_of
+from sessioncache.hot.link import Argument, HotLink, Reply, evaluation, explain
+from sessioncache.hot.once import Once
+from sessioncache.hot.scripts import load_script
+from sessioncache.revisions import DIGITS, ZERO, encode_revision
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 
 TOKEN_LIFETIME_MS = 2_000
 """Milliseconds after which another loader takes over from a silent one."""
 _LIMITS = (MAX_SCOPE_KEYS, MAX_SCOPE_BYTES, MAX_VALUE_BYTES)
 _LIST_CHUNK = 500
+# Times to live of 0 renew nothing; a shared scope's kind, since no session of any life is asked for.
+_PEEK: tuple[Argument, ...] = (0, 0, b"u", b"", -1)
 
 
 class HotTier:
@@ -39,6 +43,7 @@ class HotTier:
     def __init__(self, link: HotLink, layout: Layout, *, idle_ttl: float, temp_ttl: float) -> None:
         self.link = link
         self.layout = layout
+        self._once = Once(link)
         self._idle_ms = max(1, int(idle_ttl * 1000))
         self._temp_ms = max(1, int(temp_ttl * 1000))
         self._temp_s = max(1, round(temp_ttl))
@@ -47,25 +52,43 @@ class HotTier:
         """Write all parts in one step, or nothing.  OutcomeUnknownError where no answer came."""
         deletes_only = all(operation.code == b"D" for part in parts for operation in part.operations)
         script = load_script("write", "allow-oom") if deletes_only else load_script("write")
-        return _written(
-            parts, await self._change(script, _part_keys(parts), [*_LIMITS, self._temp_s, *_part_args(parts)])
-        )
+
+        def args(operation: Sequence[Argument]) -> list[Argument]:
+            return [*_LIMITS, self._temp_s, *operation, *_part_args(parts)]
+
+        return self._written(parts, await self._once.call(script, parts[0].place, _part_keys(parts), args))
 
     async def create(self, parts: Sequence[Part], head: Head, *, token: bytes, known: bytes) -> Written | Refused:
         """Create the session of the first part; `token`: ``*`` for a generated id, empty when SQL has not been read."""
         identity = (head.org, head.app, head.user, head.session, head.title, head.forked_from)
-        args = [*_LIMITS, self._temp_s, token, known, *(text.encode() for text in identity), *_part_args(parts)]
-        reply = await self._change(load_script("create"), _part_keys(parts), args)
+
+        def args(operation: Sequence[Argument]) -> list[Argument]:
+            told = (token, known, *(text.encode() for text in identity))
+            return [*_LIMITS, self._temp_s, *operation, *told, *_part_args(parts)]
+
+        reply = await self._once.call(load_script("create"), parts[0].place, _part_keys(parts), args)
         if reply[0] == b"exists":
             raise Taken
         if reply[0] == b"retry":
             raise TokenLost
-        return _written(parts, reply)
+        return self._written(parts, reply)
 
     async def delete(self, place: Place, birth: bytes) -> tuple[bool, Written]:
         """Delete a session; whether it existed."""
-        reply = await self._change(load_script("delete"), [place.control, place.hash], [birth, place.parents])
-        _raise_unready(reply, [place])
+        return await self._delete(place, birth, ())
+
+    async def bury(self, place: Place, token: bytes, stored: StoredScope) -> tuple[bool, Written]:
+        """Delete a session that is not hot but in SQL, under the token of the reading.  TokenLost."""
+        return await self._delete(
+            place, b"", (token, encode_revision(stored.known), *fields_of(stored.head, place.ref.kind))
+        )
+
+    async def _delete(self, place: Place, birth: bytes, cold: Sequence[Argument]) -> tuple[bool, Written]:
+        def args(operation: Sequence[Argument]) -> list[Argument]:
+            return [birth, place.parents, *operation, *cold]
+
+        reply = await self._once.call(load_script("delete"), place, [place.control, place.hash], args)
+        _held(reply, place)
         _, existed, revision, incarnation, flushed = reply
         return bool(existed), Written(revision, [WrittenPart(incarnation, flushed, bool(existed), [])])
 
@@ -80,12 +103,26 @@ class HotTier:
             args += (key.encode() for key in part.keys or ())
         reply = await self.link.call(load_script("read"), keys, args)
         _raise_unready(reply, [part.place for part in wanted])
-        return [_content(flat) for flat in reply[1:]]
+        contents = [_content(flat) for flat in reply[1:]]
+        for part, content in zip(wanted, contents, strict=True):
+            self._once.learn(part.place.ref.bucket, content.incarnation)
+        return contents
+
+    async def peek(self, place: Place) -> Content | None:
+        """What a scope holds, without renewing its time to live; None where it is dirty.  Unready, Gone."""
+        commands = [(b"SCARD", place.dirty), evaluation(load_script("read"), [place.control, place.hash], _PEEK)]
+        script = load_script("read")
+        marks, reply = await self.link.exchange(commands, {script.sha: script})
+        for answer in (marks, reply):
+            if isinstance(answer, ResponseError):
+                raise explain(answer)
+        _raise_unready(reply, [place])
+        return None if marks else _content(reply[1])
 
     async def take_token(self, place: Place) -> tuple[bytes, bytes] | float | None:
         """(token, incarnation); or the seconds another loader has left; or None: the scope is hot."""
         token = secrets.token_hex(8).encode()
-        reply = await self.link.call(load_script("token"), [place.control, place.hash], [token, TOKEN_LIFETIME_MS])
+        reply = await self.link.call(load_script("token"), [place.control, place.hash], [token, TOKEN_LIFETIME_MS, b""])
         _raise_unready(reply, [place])
         if reply[0] == b"hot":
             return None
@@ -109,40 +146,37 @@ class HotTier:
         """Confirm that a session is in neither tier; TokenLost where that may be outdated."""
         _held(await self.link.call(load_script("absent"), [place.control, place.hash], [token]), place)
 
-    async def revalidate(self, place: Place) -> int:
-        """Settle a hash of an older incarnation; the number of marks that were kept."""
-        reply = await self.link.call(load_script("revalidate"), [place.control, place.hash], [])
-        _raise_unready(reply, [place])
-        return int(reply[1]) if reply[0] == b"kept" else 0
-
     async def flush_state(self, places: Sequence[Place]) -> list[FlushState]:
         """How far scopes have been flushed; asks for their flush."""
         calls = [([place.control, place.hash], ()) for place in places]
         replies = await self.link.call_many(load_script("flushed"), calls)
         for place, reply in zip(places, replies, strict=True):
             _raise_unready(reply, [place])
-        return [FlushState(*reply[1:]) for reply in replies]
+        return [_flush_state(reply) for reply in replies]
 
     async def unflushed(self, by: str, scope_id: str, buckets: Sequence[int]) -> list[Head]:
         """Heads (tombstones too) that SQL lacks: of a user (``u``), an app (``a``) or a bare session id (``b``)."""
         heads: list[Head] = []
-        todo, first = list(buckets), 0
+        todo: dict[int, Argument] = dict.fromkeys(buckets, b"-inf")
         while todo:
-            calls = [([self.layout.control(b)], (by, scope_id, first, first + _LIST_CHUNK - 1)) for b in todo]
+            calls = [([self.layout.control(b)], (by, scope_id, since, _LIST_CHUNK)) for b, since in todo.items()]
             replies = await self.link.call_many(load_script("unflushed"), calls)
-            _raise_unregistered(self.layout, todo, replies)
-            heads += [_listed_head(row) for reply in replies for row in reply[2:]]
-            todo = [b for b, reply in zip(todo, replies, strict=True) if reply[1] == _LIST_CHUNK]
-            first += _LIST_CHUNK
+            _raise_unregistered(self.layout, list(todo), replies)
+            heads += [_listed_head(row) for reply in replies for row in reply[3:]]
+            # From the last score again: a few may share a microsecond (never a whole page).
+            todo = {
+                b: reply[2]
+                for (b, since), reply in zip(todo.items(), replies, strict=True)
+                if reply[1] == _LIST_CHUNK and reply[2] != since
+            }
         return heads
 
-    async def _change(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Reply:
-        try:
-            return await self.link.call(script, keys, args)
-        except UnansweredError as error:
-            raise OutcomeUnknownError(
-                "Redis did not answer after the write was sent: it may have been applied; read before repeating it"
-            ) from error
+    def _written(self, parts: Sequence[Part], reply: Reply) -> Written | Refused:
+        outcome = _outcome(parts, reply)
+        if isinstance(outcome, Written):
+            for part, done in zip(parts, outcome.parts, strict=True):
+                self._once.learn(part.place.ref.bucket, done.incarnation)
+        return outcome
 
 
 def _part_keys(parts: Sequence[Part]) -> list[bytes]:
@@ -162,7 +196,7 @@ def _part_args(parts: Sequence[Part]) -> list[Argument]:
     return args
 
 
-def _written(parts: Sequence[Part], reply: Reply) -> Written | Refused:
+def _outcome(parts: Sequence[Part], reply: Reply) -> Written | Refused:
     if reply[0] == b"ok":
         return Written(
             reply[1],
@@ -223,6 +257,12 @@ def _content(flat: list[bytes]) -> Content:
         for key in [key for key, value in entries.items() if value[:DIGITS] <= cleared]:
             del entries[key]
     return content
+
+
+def _flush_state(reply: Reply) -> FlushState:
+    _, incarnation, of_hash, flushed_through, marks, dead = reply
+    letters = {field[1:].decode(): revision for field, revision in zip(dead[::2], dead[1::2], strict=True)}
+    return FlushState(incarnation, of_hash, flushed_through, marks, letters)
 
 
 def _listed_head(row: list[bytes]) -> Head:

@@ -109,7 +109,7 @@ async def _run(options: argparse.Namespace) -> int:
         try:
             if options.once:
                 await worker.flush_once()
-                return 1 if worker.flusher.refused else 0
+                return 1 if worker.flusher.bisector.dead else 0
             return await _run_until_signal(worker, settings.grace)
         finally:
             await worker.aclose()

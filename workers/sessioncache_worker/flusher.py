@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from itertools import islice
 
-from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.entries import Committed, Dirt
 from sessioncache.hot.calls import Acknowledged, Need, Unready
 from sessioncache.settings import WorkerSettings
 from sessioncache.tiers import Tiers
-from sessioncache_worker.batch import batches, halves
+from sessioncache_worker.batch import batches
+from sessioncache_worker.poison import Bisector
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +26,6 @@ _CLOCK_AGE = 30.0
 makes the dirt count as older than it is)."""
 _AHEAD = 2
 """Readings that are under way at once."""
-_REFUSED_PAUSE = 60.0
-"""Seconds after which a scope that the database refuses as data is tried again."""
 
 
 class Flusher:
@@ -38,8 +36,7 @@ class Flusher:
         self._settings = settings
         self._worker = worker
         self._clock: tuple[float, int] | None = None
-        self.refused: set[str] = set()
-        """Scopes that the database refused as data."""
+        self.bisector = Bisector(tiers.durable, tiers.backlog, max_attempts=settings.max_attempts)
 
     async def flush(self, claimed: Sequence[Claimed]) -> int:
         """Flush scopes; the number of rows that were acknowledged.
@@ -52,7 +49,7 @@ class Flusher:
         async with aclosing(self._batches(claimed)) as found:
             try:
                 async for batch in found:
-                    committed = await self._commit_apart(batch, read_after)
+                    committed = await self.commit(batch, read_after)
                     rows += await acknowledging
                     acknowledging = asyncio.ensure_future(self.acknowledge(committed))
                 return rows + await acknowledging
@@ -89,6 +86,9 @@ class Flusher:
             with suppress(Unready):  # what came up meanwhile, the next look meets again
                 await self._make_ready([one for one in found if isinstance(one, Unready)])
             found += await self._tiers.backlog.read_dirt(unready)
+            for (bucket, member), one in zip(unready, found[len(claimed) :], strict=True):
+                if isinstance(one, Unready):  # another process is at it: our claim must not hold it back for a lease
+                    await self.put_off(bucket, [member], min(1.0, self._settings.lease))
         for scope, one in zip([*claimed, *unready], found, strict=True):
             if one is None:
                 logger.error("Redis evicted the dirty scope %s: what was not flushed of it is lost", scope[1])
@@ -96,7 +96,7 @@ class Flusher:
 
     async def commit(self, batch: list[Dirt], read_after: int) -> list[Committed]:
         """Write a batch in one transaction; leave out dirt of buckets whose fence has moved, and register them."""
-        result = await self._tiers.durable.flush(batch, read_after=read_after)
+        result = await self.bisector.commit(batch, read_after)
         if result.fenced:
             logger.warning("%d buckets were taken over by another Redis: registering them again", len(result.fenced))
             await self._tiers.registrar.register(result.fenced)
@@ -107,28 +107,8 @@ class Flusher:
         acknowledged = await self._tiers.backlog.acknowledge(committed, delay=self._settings.flush_delay)
         for one, done in zip(committed, acknowledged, strict=True):
             if done is not None:
-                self.refused.discard(one.dirt.scope_id)
                 _report(one, done)
         return sum(done.rows for done in acknowledged if done is not None)
-
-    async def _commit_apart(self, batch: list[Dirt], read_after: int) -> list[Committed]:
-        """Commit; a batch that the database refuses as data is bisected down to the scope that holds it."""
-        try:
-            return await self.commit(batch, read_after)
-        except StaleReadingError:
-            logger.warning("%d scopes were read too long ago to be written; they will be read again", len(batch))
-            return []
-        except RefusedDataError as error:
-            return await self._bisect(batch, read_after, error)
-
-    async def _bisect(self, batch: list[Dirt], read_after: int, error: RefusedDataError) -> list[Committed]:
-        if len(batch) > 1:
-            return [one for half in halves(batch) for one in await self._commit_apart(half, read_after)]
-        (one,) = batch
-        self.refused.add(one.scope_id)
-        logger.error("the database refuses scope %s as data (%s); it stays dirty", one.scope_id, error)
-        await self.put_off(one.bucket, [one.kind.value + one.scope_id], _REFUSED_PAUSE)
-        return []
 
     async def put_off(self, bucket: int, members: list[str], seconds: float) -> None:
         """Let the claimed scopes of a bucket be due again in some seconds."""
@@ -140,9 +120,7 @@ class Flusher:
             {place.ref.bucket for why in unready if why.need is Need.REGISTER for place in why.places}
         )
         for place in places:
-            kept = await self._tiers.hot.revalidate(place)
-            if kept:
-                logger.warning("Redis may have forgotten something of scope %s: %d marks kept", place.ref.id, kept)
+            await self._tiers.revalidator.revalidate(place)
 
     async def _clock_before(self) -> int:
         now = asyncio.get_running_loop().time()

@@ -22,6 +22,7 @@ from sessioncache.settings import CacheSettings, WorkerSettings
 from sessioncache.tiers import Tiers
 from sessioncache_worker.agenda import Agenda
 from sessioncache_worker.flusher import Claimed, Flusher
+from sessioncache_worker.janitor import Janitor
 from sessioncache_worker.wake import listen
 
 if TYPE_CHECKING:
@@ -70,18 +71,23 @@ class FlushWorker:
         )
         self._tiers = Tiers(link, durable, cache)
         self.flusher = Flusher(self._tiers, settings, self.name)
+        self._janitor = Janitor(self._tiers, every=settings.janitor)
         self._agenda = Agenda()
         self._buckets = range(settings.buckets)
         self._woken = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._held: set[Claimed] = set()
+        self._failures = 0
 
     # ---- running
 
     async def run(self) -> None:
         """Flush what becomes due, until `stop`; survives outages of both tiers."""
-        helpers = [asyncio.ensure_future(job) for job in (self._listen(), self._beat(), self._sweep(), self._renew())]
+        helpers = [
+            asyncio.ensure_future(job)
+            for job in (self._listen(), self._beat(), self._sweep(), self._renew(), self._janitor.run())
+        ]
         pauses = wait_random_exponential(multiplier=0.1, max=5)
         failures = 0
         try:
@@ -109,8 +115,8 @@ class FlushWorker:
     async def flush_once(self) -> int:
         """Flush all that is dirty now, whether due or not; the number of rows.
 
-        Waits for scopes that another worker holds.  What the database refuses as data stays behind
-        (`flusher.refused`).
+        Waits for scopes that another worker holds.  What the database refuses as data becomes dead letters
+        (`flusher.bisector.dead`).
         """
         await self._check()
         began = await self._redis_time()
@@ -118,7 +124,7 @@ class FlushWorker:
         while True:
             claimed = await self._claim(list(self._buckets), everything=True)
             rows += await self._flush(claimed)
-            oldest = await self._tiers.backlog.oldest(self._buckets, skip=self.flusher.refused)
+            oldest = await self._tiers.backlog.oldest(self._buckets)
             if oldest is None or oldest > began:
                 return rows
             if not claimed:
@@ -158,12 +164,16 @@ class FlushWorker:
             most=most,
             everything=everything,
         )
-        await self._tiers.registrar.register(bucket for bucket, found in claims.items() if found is None)
         claimed: list[Claimed] = []
         for bucket, found in claims.items():
             self._agenda.note(bucket, found.wait if found else 0.0, began)
             claimed += [(bucket, member) for member in found.members] if found else []
         self._held.update(claimed)
+        try:
+            await self._tiers.registrar.register(bucket for bucket, found in claims.items() if found is None)
+        except (HotTierUnavailableError, DurableTierUnavailableError):
+            await self._give_back(claimed)
+            raise
         return claimed
 
     async def _flush(self, claimed: list[Claimed]) -> int:
@@ -171,15 +181,24 @@ class FlushWorker:
             return 0
         try:
             rows = await self.flusher.flush(claimed)
-        except (HotTierUnavailableError, DurableTierUnavailableError):
+        except (HotTierUnavailableError, DurableTierUnavailableError) as error:
             self._held.clear()
             await self._give_back(claimed)
+            await self._suspect(error)
             raise
         self._held.clear()
+        self._failures, self.flusher.bisector.suspicious = 0, False
         now = asyncio.get_running_loop().time()
         for bucket in {bucket for bucket, _ in claimed}:
             self._agenda.announce(bucket, now + self.settings.flush_delay)
         return rows
+
+    async def _suspect(self, error: Exception) -> None:
+        """An outage that lasts while others can write is no outage: the batch is searched for what causes it (R10)."""
+        if isinstance(error, DurableTierUnavailableError):
+            self._failures += 1
+            if self._failures >= self.settings.max_attempts:
+                self.flusher.bisector.suspicious = await self._tiers.durable.can_write()
 
     async def _give_back(self, claimed: list[Claimed]) -> None:
         """Let what could not be flushed be due again soon, here or at another worker."""

@@ -95,6 +95,15 @@ def _create_session() -> None:
     for owner in ("user", "app"):
         _index_listing(f"sessioncache_session_by_{owner}", f"{owner}_scope_id")
     op.create_index("sessioncache_session_by_bare_id", "sessioncache_session", ["bare_id"])
+    _index_tombstones("state", "updated_at")
+    _index_tombstones("session", "flushed_at")
+
+
+def _index_tombstones(table: str, since: str) -> None:
+    dead = sa.column("deleted", sa.Boolean)
+    op.create_index(
+        f"sessioncache_{table}_dead", f"sessioncache_{table}", [since], postgresql_where=dead, sqlite_where=dead
+    )
 
 
 def _index_listing(name: str, owner: str) -> None:

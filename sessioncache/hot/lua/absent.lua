@@ -10,8 +10,6 @@
 local inc = enter(KEYS[1])
 if not inc then return {'register', 1} end
 local base, member = names(KEYS[1], KEYS[2])
-local slot = 't:' .. member
-local held = call('HGET', KEYS[1], slot)
-if not held or string.match(held, '^(.-)|%d+$') ~= inc .. '|' .. ARGV[1] then return {'retry'} end
-call('HDEL', KEYS[1], slot)
+if not holds_token(KEYS[1], member, inc, ARGV[1]) then return {'retry'} end
+destroy_token(KEYS[1], member)
 return {'none'}

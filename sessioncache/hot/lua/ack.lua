@@ -8,7 +8,7 @@
 --        number of rows, then per row field, revision, verdict; then phantoms.  Verdicts: '=' SQL has it, '>' SQL has a newer one
 -- Reply  {'ok', marks left, rows acknowledged, refused field...} {'stale'}: another incarnation, nothing was changed
 --        {'register', 1}; refused '!' is the head; '?' .. field: the field is missing or older than what was committed
--- Guards R7 (a refusal is never acknowledged), R8 (by version; re-arms; honest age; flushed through), R1 (phantoms), R15, R17
+-- Guards R7 (a refusal is never acknowledged, but flags the scope), R10 (flushed letters go, dead ones hold back), R8 (by version; re-arms; honest age; flushed through), R1 (phantoms), R15, R17
 
 local ctl, hash = KEYS[1], KEYS[2]
 local inc, R, read_at, delay = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -67,9 +67,7 @@ end
 if ARGV[9] == '=' then
   if h[3] == ARGV[8] and ARGV[7] ~= '' then
     gone[#gone + 1] = '!'
-    call('ZREM', base .. 'unflushed:a:' .. string.sub(ARGV[7], 1, 32), member)
-    call('ZREM', base .. 'unflushed:u:' .. string.sub(ARGV[7], 33, 64), member)
-    call('ZREM', base .. 'unflushed:b:' .. string.sub(ARGV[7], 65, 96), member)
+    leave_unflushed(base, member, ARGV[7])
   end
 elseif h[2] == R then
   refused[#refused + 1] = '!'
@@ -78,19 +76,30 @@ end
 
 in_chunks('SREM', dirty, gone)
 in_chunks('HDEL', hash, dropped)
+if #refused > 0 then call('HSET', hash, 'y', '1') end -- R7, R17: to be compared with SQL
 if purged ~= (h[6] or ZERO) then call('HSET', hash, 'p', purged) end
-if not holds_back and rev_number(R) > rev_number(h[4] or ZERO) then call('HSET', hash, 'f', R) end
 
 local left = call('SCARD', dirty)
+local stays_old = holds_back -- what was refused is no younger for that, and is tried again
+if call('EXISTS', base .. 'dead') == 1 then
+  local letters = {}
+  for i, field in ipairs(gone) do letters[i] = member .. field end
+  in_chunks('HDEL', base .. 'dead', letters)
+  local marks = call('SMEMBERS', dirty)
+  local values = values_of(hash, marks)
+  if next(letters_of(base, member, marks, values, '.') or {}) then holds_back = true end
+  stays_old = stays_old or next(letters_of(base, member, marks, values, '0') or {})
+end
+if not holds_back and rev_number(R) > rev_number(h[4] or ZERO) then call('HSET', hash, 'f', R) end
+call('HDEL', ctl, 'c:' .. member)
 if left == 0 then
   call('ZREM', base .. 'dirty', member)
   call('ZREM', base .. 'since', member)
   call('PEXPIRE', hash, h[7] and ARGV[6] or ARGV[5])
-else
+elseif not rest(ctl, base, member, hash) then
   call('ZADD', base .. 'dirty', now() + delay, member)
-  call('ZADD', base .. 'since', read_at, member)
+  if not stays_old then call('ZADD', base .. 'since', read_at, member) end
 end
-call('HDEL', ctl, 'c:' .. member)
 if acknowledged > 0 then
   call('HINCRBY', ctl, 'rows', acknowledged)
   for revision, n in pairs(written) do call('HINCRBY', ctl, lag(revision), n) end

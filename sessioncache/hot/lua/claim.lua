@@ -21,11 +21,11 @@ local function take_more(from)
   for _, member in ipairs(call('ZRANGEBYSCORE', index, from, '+inf', 'LIMIT', 0, most - #taken)) do
     local claim = call('HGET', ctl, 'c:' .. member)
     local ends = claim and tonumber(string.match(claim, '|(%d+)$')) or 0
-    if ends <= now() or ends > now() + 3600000000 then taken[#taken + 1] = member end
+    if ends <= now() or ends > now() + 1200000000 then taken[#taken + 1] = member end
   end
 end
 if ARGV[5] == '1' then take_more('(' .. string.format('%.0f', now()))
-else take_more(string.format('%.0f', now() + 3600000000)) end
+else take_more(string.format('%.0f', now() + 1200000000)) end
 
 local ends = string.format('%.0f', now() + lease)
 local note = worker .. '|' .. string.format('%.0f', now()) .. '|' .. ends

@@ -3,28 +3,47 @@
 -- Deletes a session: leaves a tombstone, at once for every process.
 --
 -- KEYS   control of the bucket, hash of the session
--- ARGV   birth ('' any life), parents (see mark)
--- Reply  {'ok', existed, revision, incarnation, flushed through}; {'register', 1} {'revalidate', 1} {'cold', 1} {'gone'}
--- Guards R1 (mark first), R5 (birth), R14 (tombstone, last cleared), R15 (works when memory is full), R16 (temp: dies with it)
+-- ARGV   birth ('' any life), parents (see mark), operation id, its incarnation, microseconds it is remembered (writing.lua);
+--        of a session that is not hot also: the token, largest revision that SQL knows, head fields and values
+-- Reply  {'ok', existed, revision, incarnation, flushed through}; {'register', 1} {'revalidate', 1} {'cold', 1} {'gone'} {'retry'}: the token is lost
+-- Guards R1 (mark first), R5 (birth), R13 (under the token), R14 (tombstone, last cleared), R15 (works when memory is full), R16 (temp: dies with it)
 
 local ctl, hash = KEYS[1], KEYS[2]
-local inc, delay = enter(ctl)
+local inc, delay, ops = enter(ctl)
 if not inc then return {'register', 1} end
-local h = call('HMGET', hash, 'i', 'r', 'b', 'x', 'f')
-if not h[1] then return {'cold', 1} end
-if h[1] ~= inc then return {'revalidate', 1} end
-if ARGV[1] ~= '' and (h[4] or ARGV[1] ~= h[3]) then return {'gone'} end
-if h[4] then return {'ok', 0, h[2], inc, h[5] or ZERO} end
-
 local base, member = names(ctl, hash)
+if ARGV[3] ~= '' and ARGV[4] ~= inc then return {'incarnation', inc} end
+local before = recall(base, ARGV[3])
+if before then return before end
+-- R4: one that was refused is over, too (see writing.lua).
+local function reply_once(reply)
+  remember(ctl, base, ARGV[3], ops, tonumber(ARGV[5]), reply)
+  return reply
+end
+local h = call('HMGET', hash, 'i', 'r', 'b', 'x', 'f', 'y')
+local cold = not h[1]
+if cold then -- not hot: the caller has read SQL under a token
+  if not ARGV[6] then return reply_once({'cold', 1}) end
+  if not holds_token(ctl, member, inc, ARGV[6]) then return reply_once({'retry'}) end
+  h = {inc, ARGV[7], false, false, false, false}
+end
+if h[1] ~= inc or h[6] then return reply_once({'revalidate', 1}) end
+if ARGV[1] ~= '' and (h[4] or ARGV[1] ~= h[3]) then return reply_once({'gone'}) end
+if h[4] then return reply_once({'ok', 0, h[2], inc, h[5] or ZERO}) end
+
 local revision = rev_digits(next_revision(rev_number(h[2])))
 mark(base, member, hash, {'!'}, ARGV[2], delay)
 destroy_token(ctl, member)
+if cold then call('HSET', hash, 'i', inc, unpack(ARGV, 8)) end
 call('HSET', hash, 'x', revision, 'c', revision, 'r', revision, 'v', revision, 'h', revision, 'u', revision, 'n', 0, 'z', 0)
 local dead = {}
 for _, field in ipairs(call('HKEYS', hash)) do
   if string.sub(field, 1, 1) == '=' then dead[#dead + 1] = field end
 end
 in_chunks('HDEL', hash, dead)
+if call('EXISTS', base .. 'dead') == 1 then -- R10: what is deleted needs no letter
+  for i, field in ipairs(dead) do dead[i] = member .. field end
+  in_chunks('HDEL', base .. 'dead', dead)
+end
 call('DEL', base .. 'temp:' .. string.sub(member, 2))
-return {'ok', 1, revision, inc, h[5] or ZERO}
+return reply_once({'ok', 1, revision, inc, h[5] or ZERO})

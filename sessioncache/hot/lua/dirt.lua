@@ -6,14 +6,14 @@
 -- Reply  {'ok', incarnation, microseconds now, {head field, value, ...}, {field, value, ...}, {phantom, ...}}
 --        {'missing'}: Redis evicted a dirty scope; its marks are gone now
 --        {'register', 1} {'revalidate', 1}
--- Guards R6 (one reading), R1 (marks without a field are found), R17
+-- Guards R6 (one reading), R1 (marks without a field are found), R10 (dead letters are left out), R17
 
 local ctl, hash = KEYS[1], KEYS[2]
 local inc = enter(ctl)
 if not inc then return {'register', 1} end
 local base, member = names(ctl, hash)
 local names_ = {'r', 'b', 'c', 'x', 'v', 'h', 'u', 'o', 'a', 'w', 's', 't', 'm', 'k', 'q'}
-local have = call('HMGET', hash, 'i', unpack(names_))
+local have = call('HMGET', hash, 'i', 'y', unpack(names_))
 if not have[1] then
   call('DEL', base .. 'd:' .. member)
   call('ZREM', base .. 'dirty', member)
@@ -21,28 +21,27 @@ if not have[1] then
   call('HDEL', ctl, 'c:' .. member)
   return {'missing'}
 end
-if have[1] ~= inc then return {'revalidate', 1} end
+if have[1] ~= inc or have[2] then return {'revalidate', 1} end
 
 local head = {}
 for i, name in ipairs(names_) do
-  if have[i + 1] then
+  if have[i + 2] then
     head[#head + 1] = name
-    head[#head + 1] = have[i + 1]
+    head[#head + 1] = have[i + 2]
   end
 end
 local marks = call('SMEMBERS', base .. 'd:' .. member)
-local cleared = rev_number(have[4] or ZERO)
+local cleared = rev_number(have[5] or ZERO)
 local fields, phantoms = {}, {}
-for i = 1, #marks, CHUNK do
-  local last = math.min(i + CHUNK - 1, #marks)
-  for j, value in ipairs(call('HMGET', hash, unpack(marks, i, last))) do
-    local field = marks[i + j - 1]
-    if field ~= '!' then
-      if not value or rev_number(value) <= cleared then phantoms[#phantoms + 1] = field
-      else
-        fields[#fields + 1] = field
-        fields[#fields + 1] = value
-      end
+local values = values_of(hash, marks)
+local dead = letters_of(base, member, marks, values, '1') or {}
+for i, field in ipairs(marks) do
+  local value = values[i]
+  if field ~= '!' and not dead[field] then
+    if not value or rev_number(value) <= cleared then phantoms[#phantoms + 1] = field
+    else
+      fields[#fields + 1] = field
+      fields[#fields + 1] = value
     end
   end
 end

@@ -3,7 +3,8 @@
 -- Tells how far a scope has been flushed, and asks for its flush now.
 --
 -- KEYS   control of the bucket, hash of the scope
--- Reply  {'ok', incarnation, incarnation of the hash ('' not hot), flushed through, marks} {'register', 1}
+-- Reply  {'ok', incarnation, incarnation of the hash ('' not hot), flushed through, marks,
+--        {field, revision, ...} of dead letters} {'register', 1}
 -- Guards R11 (evidence bears the incarnation; the due time is pulled forward, a living claim is left alone)
 
 local inc = enter(KEYS[1])
@@ -11,13 +12,25 @@ if not inc then return {'register', 1} end
 local base, member = names(KEYS[1], KEYS[2])
 local h = call('HMGET', KEYS[2], 'i', 'f')
 local marks = call('SCARD', base .. 'd:' .. member)
-if marks > 0 then
+local dead = {}
+if call('EXISTS', base .. 'dead') == 1 then
+  local fields = call('SMEMBERS', base .. 'd:' .. member)
+  local values = values_of(KEYS[2], fields)
+  local found = letters_of(base, member, fields, values, '1') or {}
+  for i, field in ipairs(fields) do
+    if found[field] then
+      dead[#dead + 1] = field
+      dead[#dead + 1] = string.sub(values[i], 1, 9)
+    end
+  end
+end
+if marks > #dead / 2 then
   local claim = call('HGET', KEYS[1], 'c:' .. member)
   local ends = claim and tonumber(string.match(claim, '|(%d+)$')) or 0
   local due = tonumber(call('ZSCORE', base .. 'dirty', member) or 0)
-  if ends <= now() or ends > now() + 3600000000 then
+  if ends <= now() or ends > now() + 1200000000 then
     if due > now() then call('ZADD', base .. 'dirty', now(), member) end
     call('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base) -- again and again: one wake-up may be missed
   end
 end
-return {'ok', inc, h[1] or '', h[2] or ZERO, marks}
+return {'ok', inc, h[1] or '', h[2] or ZERO, marks, dead}

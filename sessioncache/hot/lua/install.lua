@@ -10,11 +10,9 @@
 local inc = enter(KEYS[1])
 if not inc then return {'register', 1} end
 local base, member = names(KEYS[1], KEYS[2])
-local slot = 't:' .. member
-local held = call('HGET', KEYS[1], slot)
-if not held or string.match(held, '^(.-)|%d+$') ~= inc .. '|' .. ARGV[1] then return {'retry'} end
+if not holds_token(KEYS[1], member, inc, ARGV[1]) then return {'retry'} end
 if call('EXISTS', KEYS[2]) == 1 then return {'retry'} end
-call('HDEL', KEYS[1], slot)
+destroy_token(KEYS[1], member)
 if ARGV[3] ~= '0' then
   local staged = base .. 'p:' .. member .. ':' .. ARGV[1]
   if call('HLEN', staged) ~= tonumber(ARGV[3]) then -- it has a TTL: a chunk may have been evicted before the next came

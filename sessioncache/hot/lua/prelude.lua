@@ -1,17 +1,19 @@
 -- Shared by all scripts.
 --
 -- Keys of bucket {b}, all in one hash slot; only the first two kinds are passed in KEYS, the rest follow from them:
---   P:{b}:ctl                 hash    control: incarnation, replid, registered, delay; t:MEMBER token, c:MEMBER claim, ...
+--   P:{b}:ctl                 hash    control: incarnation, replid, registered, delay, ops; t:MEMBER token, c:MEMBER claim
 --   P:{b}:h:MEMBER            hash    a scope; MEMBER is its kind and id
 --   P:{b}:d:MEMBER            set     its dirty fields
 --   P:{b}:dirty               zset    dirty index: MEMBER -> when it is due (microseconds)
 --   P:{b}:since               zset    MEMBER -> since when it has been dirty (microseconds)
 --   P:{b}:unflushed:X:ID      zset    sessions whose latest head SQL lacks, of a user (u), an app (a), a bare id (b)
 --   P:{b}:temp:ID             hash    temp: keys of a session
+--   P:{b}:ops:0, ops:1        hash    operation ids of calls, in two generations, with their replies
+--   P:{b}:dead                hash    MEMBER and field -> refused revision, dead, attempts, when, reason
 --
 -- Fields of a scope: '=' .. key holds nine digits of revision and the JSON text (none: deleted).  Head fields:
 --   i incarnation    r scope revision   b birth     c last cleared    x deleted      f flushed through
---   p purged: tombstones of entries up to here have been flushed and dropped
+--   p purged: tombstones of entries up to here have been flushed and dropped    y to be revalidated
 --   n living keys    z bytes of values  v revision of the values  h revision of the head  u updated
 --   o org  a app  w user  s session id  t title  m messages  k tokens  q forked from
 -- '!' in the set of dirty fields stands for the head.
@@ -69,13 +71,16 @@ local function replid()
   return REPLID
 end
 
--- R17: the incarnation of a bucket that SQL knows, and its flush delay; nil: the caller has to register it first.
+-- R17: the incarnation of a bucket that SQL knows, its flush delay and its generation of operation ids;
+-- nil: the caller has to register it first.
+local entered = {}
 local function enter(ctl)
-  local c = call('HMGET', ctl, 'incarnation', 'replid', 'registered', 'delay')
+  local c = entered[ctl] or call('HMGET', ctl, 'incarnation', 'replid', 'registered', 'delay', 'ops')
+  entered[ctl] = c
   if not c[1] or c[2] ~= replid() or c[3] ~= '1' then
     return nil
   end
-  return c[1], tonumber(c[4] or '1000000')
+  return c[1], tonumber(c[4] or '1000000'), c[5]
 end
 
 -- The bucket's common beginning of keys, and kind and id of a scope's hash.
@@ -105,6 +110,85 @@ local function mark(base, member, hash, fields, parents, delay)
     call('ZADD', base .. 'unflushed:b:' .. string.sub(parents, 65, 96), 'NX', now(), member)
   end
   call('PERSIST', hash)
+end
+
+-- Whether a loader's token is still in the scope's slot, taken in this incarnation.
+local function holds_token(ctl, member, inc, token)
+  local held = call('HGET', ctl, 't:' .. member)
+  return held and string.match(held, '^(.-)|%d+$') == inc .. '|' .. token
+end
+
+-- SQL has the latest head of a session.
+local function leave_unflushed(base, member, parents)
+  call('ZREM', base .. 'unflushed:a:' .. string.sub(parents, 1, 32), member)
+  call('ZREM', base .. 'unflushed:u:' .. string.sub(parents, 33, 64), member)
+  call('ZREM', base .. 'unflushed:b:' .. string.sub(parents, 65, 96), member)
+end
+
+-- R10: which of some fields the database refused at the revision that they have ('1' for good: dead letters; '.' ever);
+-- nil: it refused nothing in this bucket.
+local function letters_of(base, member, fields, values, kind)
+  local letters = base .. 'dead'
+  if call('EXISTS', letters) == 0 then return nil end
+  local dead, names_ = {}, {}
+  for i, field in ipairs(fields) do names_[i] = member .. field end
+  for i = 1, #names_, CHUNK do
+    local last = math.min(i + CHUNK - 1, #names_)
+    for j, letter in ipairs(call('HMGET', letters, unpack(names_, i, last))) do
+      local value = values[i + j - 1]
+      if letter and value and string.sub(letter, 1, 9) == string.sub(value, 1, 9)
+        and (kind == '.' or string.sub(letter, 11, 11) == kind) then dead[fields[i + j - 1]] = true end
+    end
+  end
+  return dead
+end
+
+-- The values of fields, false where there is none.
+local function values_of(hash, fields)
+  local values = {}
+  for i = 1, #fields, CHUNK do
+    local last = math.min(i + CHUNK - 1, #fields)
+    for j, value in ipairs(call('HMGET', hash, unpack(fields, i, last))) do values[i + j - 1] = value end
+  end
+  return values
+end
+
+-- R10: a scope of which only dead letters are dirty stays pinned, but is neither claimed nor old.  Whether it is one.
+local function rest(ctl, base, member, hash)
+  local marks = call('SMEMBERS', base .. 'd:' .. member)
+  local dead = letters_of(base, member, marks, values_of(hash, marks), '1')
+  if not dead then return false end
+  for _, field in ipairs(marks) do
+    if not dead[field] then return false end
+  end
+  call('ZREM', base .. 'dirty', member)
+  call('ZREM', base .. 'since', member)
+  call('HDEL', ctl, 'c:' .. member)
+  return true
+end
+
+-- R4: the reply that a call gave when it came first; nil: it did not come before.
+local function recall(base, op)
+  for _, generation in ipairs({'0', '1'}) do
+    local done = op ~= '' and call('HGET', base .. 'ops:' .. generation, op)
+    if done then return cjson.decode(done) end
+  end
+end
+
+-- R4: remembers a call and its reply for at least `lifetime` microseconds: two generations take turns, and the older one
+-- goes only when the newer one is as old as that.  How the clock is set meanwhile may only lengthen it.
+local function remember(ctl, base, op, ops, lifetime, reply)
+  if op == '' then return end
+  local began, which = string.match(ops or '', '^(%d+)|(%d)$')
+  local age = began and now() - tonumber(began) or lifetime
+  if age >= lifetime then
+    which = which == '0' and '1' or '0'
+    call('DEL', base .. 'ops:' .. which)
+  end
+  if age >= lifetime or age < 0 then call('HSET', ctl, 'ops', string.format('%.0f', now()) .. '|' .. which) end
+  local text = cjson.encode(reply)
+  if #text > 65536 and reply[1] == 'ok' then text = cjson.encode({'applied'}) end
+  call('HSET', base .. 'ops:' .. which, op, text)
 end
 
 -- R13: whatever brings a hash into being or changes it takes the token away from a loader in flight.

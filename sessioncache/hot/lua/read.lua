@@ -53,9 +53,9 @@ for i = 1, #KEYS / 2 do
     table.insert(part, 1, inc)
     reply[i + 1] = part
   else
-    local h = call('HMGET', hash, 'i', 'b', 'x')
+    local h = call('HMGET', hash, 'i', 'b', 'x', 'y')
     if not h[1] then cold[#cold + 1] = i
-    elseif h[1] ~= inc then return {'revalidate', i}
+    elseif h[1] ~= inc or h[4] then return {'revalidate', i}
     elseif kind == 's' and (h[3] or (wanted ~= '' and wanted ~= h[2])) then return {'gone'}
     else
       if kind == 's' then birth = h[2] end

@@ -10,10 +10,8 @@
 local inc = enter(KEYS[1])
 if not inc then return {'register', 1} end
 local base, member = names(KEYS[1], KEYS[2])
-local slot = 't:' .. member
-local held = call('HGET', KEYS[1], slot)
-if not held or string.match(held, '^(.-)|%d+$') ~= inc .. '|' .. ARGV[1] then return {'retry'} end
-call('HSET', KEYS[1], slot, inc .. '|' .. ARGV[1] .. '|' .. string.format('%.0f', now() + tonumber(ARGV[2]) * 1000))
+if not holds_token(KEYS[1], member, inc, ARGV[1]) then return {'retry'} end
+call('HSET', KEYS[1], 't:' .. member, inc .. '|' .. ARGV[1] .. '|' .. string.format('%.0f', now() + tonumber(ARGV[2]) * 1000))
 local staged = base .. 'p:' .. member .. ':' .. ARGV[1]
 call('HSET', staged, unpack(ARGV, 3))
 call('PEXPIRE', staged, ARGV[2])

@@ -3,16 +3,19 @@
 -- Writes any mix of scopes in one atomic step: set, delete, increment, append, each optionally only if unchanged.
 --
 -- KEYS   per part: control of its bucket, hash of its scope (of a temp: part: the temp hash; the session's part is first then)
--- ARGV   most keys and most bytes of a scope, most bytes of a value, seconds a temp hash lives, then the parts (writing.lua)
+-- ARGV   four limits and the operation (writing.lua), then the parts
 -- Reply  {'ok', revision, {incarnation, flushed through, changed, results} per part}
 --        {'register', part} {'revalidate', part} {'cold', part...} {'gone'}
 --        {'stale', part, operation, ...} ({'stale'}: if_revision) {'limit', part, operation, 'value'|'keys'|'bytes'}
+--        {'incarnation', the one there is}: not the one it may be applied under; {'applied'}: before, with a long result
 --        {'mismatch', part, operation} {'compute', part, operation, text, revision}: the client computes what Lua cannot
--- Guards R1 (one step, its order), R2 (deltas), R3, R5 (birth), R12 (no partial scope), R15 (dirty is pinned), R17
+-- Guards R1 (one step, its order), R2 (deltas), R3, R4 (once), R5 (birth), R12 (no partial scope), R15 (dirty is pinned), R17
 
-local parts = parse_parts(5)
+local parts = parse_parts(8)
+local before = applied_before(parts[1])
+if before then return before end
 local refusal = check_parts(parts)
-if refusal then return refusal end
+if refusal then return refuse(parts[1], refusal) end
 
 local any = false
 for _, p in ipairs(parts) do

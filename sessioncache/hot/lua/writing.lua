@@ -2,6 +2,8 @@
 
 -- ARGV[1..4]: most keys and most bytes of a scope, most bytes of a value, seconds a temp hash lives
 local LIMIT_KEYS, LIMIT_BYTES, LIMIT_VALUE, TEMP_TTL = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+-- ARGV[5..7]: operation id ('' none), incarnation under which it may be applied, microseconds for which it is remembered
+local OPERATION, UNDER, LIFETIME = ARGV[5], ARGV[6], tonumber(ARGV[7])
 local previous = 0 -- the largest revision of all parts
 
 -- ARGV of one part: kind, birth, if_revision, parents, number of operations, then per operation: code, key, text, expected.
@@ -27,9 +29,9 @@ end
 
 -- Reads a part's head; returns 'cold', 'revalidate', 'gone' or 'stale' where it cannot be written to.
 local function load_scope(p)
-  local h = call('HMGET', p.hash, 'i', 'r', 'b', 'c', 'x', 'f', 'n', 'z', 'v')
+  local h = call('HMGET', p.hash, 'i', 'r', 'b', 'c', 'x', 'f', 'n', 'z', 'v', 'y')
   if not h[1] then return 'cold' end
-  if h[1] ~= p.inc then return 'revalidate' end
+  if h[1] ~= p.inc or h[10] then return 'revalidate' end
   p.r, p.deleted, p.f, p.n, p.z = h[2], h[5], h[6] or ZERO, tonumber(h[7]), tonumber(h[8])
   p.v = h[9] or h[2]
   p.cleared = h[4] and rev_number(h[4]) or 0
@@ -98,6 +100,22 @@ local function operate(p, number, code, key, text, expected)
   p.results[number] = result
 end
 
+-- R4: a call with an operation id is applied once, and only under the incarnation that its sender knew.
+local function applied_before(first)
+  local inc, _, ops = enter(first.ctl)
+  if not inc then return {'register', 1} end
+  first.ops = ops
+  if OPERATION == '' then return nil end
+  if inc ~= UNDER then return {'incarnation', inc} end
+  return recall(first.base, OPERATION)
+end
+
+-- R4: a call that was refused is over, too: a copy of it that comes late must not find things more to its liking.
+local function refuse(first, refusal)
+  remember(first.ctl, first.base, OPERATION, first.ops, LIFETIME, refusal)
+  return refusal
+end
+
 -- R1: nothing is written before every part has been checked.  Returns the refusal to reply with, or nil.
 local function check_parts(parts)
   local cold, stale = {'cold'}, {'stale'}
@@ -160,5 +178,6 @@ local function report(parts, revision)
   for i, p in ipairs(parts) do
     reply[i + 2] = {p.inc, p.f, p.changed and 1 or 0, p.results}
   end
+  remember(parts[1].ctl, parts[1].base, OPERATION, parts[1].ops, LIFETIME, reply)
   return reply
 end

@@ -1,0 +1,79 @@
+"""Comparing samples of both tiers, and having put right what is found amiss."""
+
+from __future__ import annotations
+
+import logging
+
+from sessioncache.entries import Entry, StoredScope
+from sessioncache.hot.calls import Content, Gone, Unready
+from sessioncache.hot.layout import Place, parents
+from sessioncache.revisions import DIGITS, ZERO, decode_revision
+from sessioncache.scopes import ScopeKind, ScopeRef
+from sessioncache.tiers import Tiers
+
+logger = logging.getLogger(__name__)
+
+
+async def compare(tiers: Tiers, bucket: int, member: str) -> bool:
+    """Compare one clean hot scope with SQL; whether they agree (or it is not hot, or dirty: then nothing is known).
+
+    Where SQL lacks something the scope is marked as dirty; where the hot tier does, it is flagged for revalidation.
+    """
+    place = tiers.backlog.place(bucket, member)
+    content = await _clean(tiers, place)
+    if content is None:
+        return True
+    stored = await tiers.durable.read_everything(place.ref, content.incarnation.decode())
+    again = await _clean(tiers, place)
+    if again is None or again.head.get(b"r") != content.head.get(b"r"):
+        return True
+    if _sql_lacks(content, stored):
+        logger.error("SQL lacks something of scope %s that was flushed: it is flushed again", place.ref.id)
+        await tiers.merging.remark(place, _parents(place, content))
+        return False
+    if _hot_lacks(content, stored):
+        logger.error("Redis lacks something of scope %s that SQL has: it is revalidated", place.ref.id)
+        await tiers.merging.flag(place, content.head[b"r"])
+        return False
+    return True
+
+
+async def _clean(tiers: Tiers, place: Place) -> Content | None:
+    """What a scope holds; None where it is not hot, dirty, or to be settled first."""
+    try:
+        return await tiers.hot.peek(place)
+    except (Unready, Gone):
+        return None
+
+
+def _sql_lacks(content: Content, stored: StoredScope | None) -> bool:
+    rows = {entry.key: entry for entry in stored.entries} if stored else {}
+    return _updated(content) > (stored.head.updated if stored else 0) or any(
+        key not in rows or rows[key].revision < decode_revision(value[:DIGITS])
+        for key, value in content.entries.items()
+    )
+
+
+def _hot_lacks(content: Content, stored: StoredScope | None) -> bool:
+    cleared = decode_revision(content.head.get(b"c") or ZERO)
+    if stored is None:
+        return False
+    newer = _updated(content) < stored.head.updated
+    return newer or any(_is_news(content, row) for row in stored.entries if row.revision > cleared)
+
+
+def _updated(content: Content) -> int:
+    """When a session's head changed last; 0 for another scope's, as in SQL."""
+    return decode_revision(content.head.get(b"u") or ZERO)
+
+
+def _is_news(content: Content, row: Entry) -> bool:
+    value = content.entries.get(row.key)
+    if value is None:
+        return bool(row.text)
+    return row.revision > decode_revision(value[:DIGITS])
+
+
+def _parents(place: Place, content: Content) -> bytes:
+    org, app, user, session = (content.head.get(name, b"").decode() for name in (b"o", b"a", b"w", b"s"))
+    return parents(ScopeRef(ScopeKind(place.ref.kind), org, app, user, session))

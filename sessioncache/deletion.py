@@ -1,0 +1,40 @@
+"""Deleting a session: also one that is not hot, without loading it, and when Redis has no memory left."""
+
+from __future__ import annotations
+
+from sessioncache.hot.calls import Gone, Need, TokenLost, Unready, Written
+from sessioncache.hot.layout import Place
+from sessioncache.tiers import Tiers
+
+
+class Deletion:
+    """One attempt to delete a session of whatever life."""
+
+    def __init__(self, tiers: Tiers, place: Place) -> None:
+        self._tiers = tiers
+        self._place = place
+
+    async def attempt(self) -> tuple[bool, Written]:
+        """Whether it existed, and the write; raises Gone where it is in neither tier."""
+        while True:
+            try:
+                return await self._tiers.hot.delete(self._place, b"")
+            except Unready as why:
+                if why.need is not Need.COLD:
+                    raise
+            outcome = await self._delete_cold()
+            if outcome is not None:
+                return outcome
+
+    async def _delete_cold(self) -> tuple[bool, Written] | None:
+        """Put a tombstone where nothing is hot, under the token under which SQL showed the session."""
+        found = await self._tiers.hydrator.find_session(self._place)
+        if found is None:
+            return None
+        try:
+            if found.is_free or found.stored is None:
+                await self._tiers.hot.confirm_absent(self._place, found.token)
+                raise Gone
+            return await self._tiers.hot.bury(self._place, found.token, found.stored)
+        except TokenLost:
+            return None

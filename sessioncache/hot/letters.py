@@ -1,0 +1,89 @@
+"""The hash of dead letters, by typed wrappers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sessioncache.hot.layout import Layout, Place, user_field
+from sessioncache.hot.link import HotLink, Reply
+from sessioncache.hot.scripts import load_script
+from sessioncache.revisions import DIGITS, decode_revision
+
+_MEMBER = 33
+"""Characters of a scope's kind and id."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawLetter:
+    """One letter as Redis has it, with what the scope's hash says of itself."""
+
+    bucket: int
+    member: str
+    key: str
+    revision: int
+    attempts: int
+    refused_at: int
+    reason: str
+    org: str
+    app: str
+    user: str
+    session: str
+    birth: bytes
+    size: int
+
+
+class Letters:
+    """Reads letters, and takes them back."""
+
+    def __init__(self, link: HotLink, layout: Layout) -> None:
+        self._link = link
+        self._layout = layout
+
+    async def read(self, buckets: Sequence[int]) -> list[RawLetter]:
+        """The dead letters of some buckets whose entry has not been written again since."""
+        replies = await self._link.exchange([(b"HGETALL", self._layout.control(b)[:-3] + b"dead") for b in buckets], {})
+        found = [(b, *pair) for b, reply in zip(buckets, replies, strict=True) for pair in _pairs(reply)]
+        dead = [one for one in found if one[2].split(b"|", 2)[1] == b"1"]
+        if not dead:
+            return []
+        commands = [
+            (b"HMGET", self._layout.hash(b, name[:_MEMBER].decode()), b"o", b"a", b"w", b"s", b"b", name[_MEMBER:])
+            for b, name, _ in dead
+        ]
+        hashes = await self._link.exchange(commands, {})
+        letters = [_letter(*one, of_hash) for one, of_hash in zip(dead, hashes, strict=True)]
+        return [letter for letter in letters if letter is not None]
+
+    async def pardon(self, place: Place, key: str) -> bool:
+        """Take a letter back, so that its entry is flushed again; whether there was one."""
+        reply = await self._link.call(load_script("pardon"), [place.control, place.hash], [user_field(key)])
+        return bool(reply[1])
+
+
+def _pairs(reply: Reply) -> list[tuple[bytes, bytes]]:
+    if isinstance(reply, dict):
+        return list(reply.items())
+    return list(zip(reply[::2], reply[1::2], strict=True))
+
+
+def _letter(bucket: int, name: bytes, value: bytes, of_hash: list[bytes | None]) -> RawLetter | None:
+    digits, _, attempts, refused_at, reason = value.split(b"|", 4)
+    org, app, user, session, birth, entry = (part or b"" for part in of_hash)
+    if entry[:DIGITS] != digits:
+        return None
+    return RawLetter(
+        bucket=bucket,
+        member=name[:_MEMBER].decode(),
+        key=name[_MEMBER + 1 :].decode(),
+        revision=decode_revision(digits),
+        attempts=int(attempts),
+        refused_at=int(refused_at),
+        reason=reason.decode(),
+        org=org.decode(),
+        app=app.decode(),
+        user=user.decode(),
+        session=session.decode(),
+        birth=birth,
+        size=len(entry) - DIGITS,
+    )

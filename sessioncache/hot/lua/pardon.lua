@@ -1,0 +1,17 @@
+#!lua flags=allow-oom
+-- include: prelude
+-- Takes a dead letter back, so that its entry is flushed again.
+--
+-- KEYS   control of the bucket, hash of the scope
+-- ARGV   field
+-- Reply  {'ok', whether there was a letter}
+-- Guards R10 (retried on command)
+
+local base, member = names(KEYS[1], KEYS[2])
+local had = call('HDEL', base .. 'dead', member .. ARGV[1])
+if had == 1 and call('SISMEMBER', base .. 'd:' .. member, ARGV[1]) == 1 then
+  call('ZADD', base .. 'dirty', now(), member)
+  call('ZADD', base .. 'since', 'NX', now(), member)
+  call('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base)
+end
+return {'ok', had}

@@ -1,0 +1,14 @@
+#!lua
+-- Notes what this Redis is set up with, where nothing has been noted yet, in one step.
+--
+-- KEYS   the record
+-- ARGV   names and values
+-- Reply  all names and values that are noted now
+
+if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('HSET', KEYS[1], unpack(ARGV)) end
+local names, reply = redis.call('HKEYS', KEYS[1]), {}
+for _, name in ipairs(names) do
+  reply[#reply + 1] = name
+  reply[#reply + 1] = redis.call('HGET', KEYS[1], name)
+end
+return reply

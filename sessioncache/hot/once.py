@@ -1,0 +1,99 @@
+"""Calls that apply once (R4): repeated only under an operation id, and only in the incarnation of the first try."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from sessioncache.deadline import seconds_left
+from sessioncache.errors import HotTierUnavailableError, MemoryFullError, OutcomeUnknownError
+from sessioncache.hot.layout import Place
+from sessioncache.hot.link import Argument, HotLink, NotExecutedError, Reply, UnansweredError
+from sessioncache.hot.scripts import Script
+from sessioncache.settings import OPERATION_ID_LIFETIME
+
+Build = Callable[[Sequence[Argument]], list[Argument]]
+"""The arguments of a call, given those that name its operation."""
+
+_LIFETIME = OPERATION_ID_LIFETIME * 1_000_000
+
+
+class Once:
+    """Sends changes so that each is applied at most once, however often it has to be sent."""
+
+    def __init__(self, link: HotLink) -> None:
+        self._link = link
+        self._incarnations: dict[int, bytes] = {}
+
+    def learn(self, bucket: int, incarnation: bytes) -> None:
+        """A reply has shown the incarnation of a bucket."""
+        self._incarnations[bucket] = incarnation
+
+    async def call(self, script: Script, place: Place, keys: Sequence[bytes], build: Build) -> Reply:
+        """The reply of a script that changes something.  OutcomeUnknownError where it cannot be told whether it did."""
+        while True:
+            under = self._incarnations.get(place.ref.bucket) or await self._look_up(place)
+            args = build((_new_id() if under else b"", under, _LIFETIME))
+            try:
+                reply = await self._link.call(script, keys, args)
+            except UnansweredError as error:
+                reply = await self._repeat(script, keys, args) if under else None
+                # Under a new incarnation, registered or not, what was done under the old one is not remembered.
+                if reply is None or reply[0] in (b"incarnation", b"register"):
+                    raise _unknown() from error
+            except HotTierUnavailableError as error:
+                if isinstance(error, NotExecutedError):
+                    raise
+                raise _unknown() from error  # a script that failed may have done a part of its work
+            if reply[0] == b"applied":
+                raise OutcomeUnknownError("the write was applied, but its result is not known any more: read it")
+            if reply[0] != b"incarnation":
+                return reply
+            self.learn(place.ref.bucket, reply[1])
+
+    async def _look_up(self, place: Place) -> bytes:
+        """The incarnation of a bucket that this process has not met yet; the script compares it again."""
+        found: bytes | None = await self._link.command(b"HGET", place.control, b"incarnation")
+        return found or b""
+
+    async def _repeat(self, script: Script, keys: Sequence[bytes], args: list[Argument]) -> Reply | None:
+        """Send the same operation again until there is an answer; None when time is up, or it is refused by now."""
+        if seconds_left() <= 0:
+            return None
+        again = AsyncRetrying(
+            retry=retry_if_exception_type((UnansweredError, NotExecutedError)),
+            wait=wait_random_exponential(multiplier=0.02, max=0.5),
+            stop=stop_after_delay(seconds_left()),
+            reraise=True,
+        )
+        try:
+            return await again(self._link.call, script, keys, args)
+        except (HotTierUnavailableError, MemoryFullError):
+            return None
+
+
+def _unknown() -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        "Redis did not answer after the write was sent: it may have been applied; read before repeating it"
+    )
+
+
+class _Ids:
+    """Ids that no other process uses: random for each process, forked ones included, then counted."""
+
+    def __init__(self) -> None:
+        self.renew()
+        os.register_at_fork(after_in_child=self.renew)
+
+    def renew(self) -> None:
+        self._own = os.urandom(9)
+        self._count = count()
+
+    def next(self) -> bytes:
+        return self._own + next(self._count).to_bytes(6, "big")
+
+
+_new_id = _Ids().next

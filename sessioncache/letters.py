@@ -1,0 +1,100 @@
+"""Dead letters: entries that the database refuses; listed, retried, or given up for what SQL has (R10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from sessioncache.deadline import within
+from sessioncache.hot.calls import Operation, Part, Refused
+from sessioncache.hot.layout import Place, parents
+from sessioncache.hot.letters import Letters, RawLetter
+from sessioncache.revisions import encode_revision, revision_time
+from sessioncache.scopes import ScopeKind, ScopeRef, hash_id
+from sessioncache.tiers import Tiers
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One entry that the database refuses; its value is not told."""
+
+    id: str
+    scope: str
+    """session, user or app."""
+    org: str
+    app: str
+    user: str
+    session: str
+    key: str
+    revision: int
+    attempts: int
+    refused_at: datetime
+    reason: str
+    """The driver's error class and SQLSTATE."""
+    bytes: int
+    """Size of the value."""
+
+
+class LetterBox:
+    """All dead letters of an installation."""
+
+    def __init__(self, tiers: Tiers) -> None:
+        self._tiers = tiers
+        self._letters = Letters(tiers.link, tiers.layout)
+
+    async def list(self) -> list[DeadLetter]:
+        """All of them, oldest first."""
+        raw = await self._letters.read(range(self._tiers.settings.buckets))
+        return sorted((_told(one) for one in raw), key=lambda letter: letter.refused_at)
+
+    async def retry(self, letter_id: str) -> bool:
+        """Have the entry flushed again; False if there is no such letter."""
+        raw = await self._find(letter_id)
+        return raw is not None and await self._letters.pardon(_place(self._tiers, raw), raw.key)
+
+    async def drop(self, letter_id: str) -> bool:
+        """Set the entry back to what SQL has; False if there is no such letter, or it was written again meanwhile."""
+        raw = await self._find(letter_id)
+        if raw is None:
+            return False
+        place = _place(self._tiers, raw)
+        with within(self._tiers.settings.timeout):
+            row = (await self._tiers.durable.evidence(place.ref, [raw.key])).rows.get(raw.key)
+        text = row.text if row else b""
+        operation = Operation(b"S" if text else b"D", raw.key, text, encode_revision(raw.revision))
+        part = Part(place, [operation], birth=raw.birth if place.ref.kind is ScopeKind.SESSION else b"")
+        outcome = await self._tiers.perform(lambda: self._tiers.hot.write([part]))
+        return not isinstance(outcome, Refused) and await self._letters.pardon(place, raw.key)
+
+    async def _find(self, letter_id: str) -> RawLetter | None:
+        raw = await self._letters.read(range(self._tiers.settings.buckets))
+        return next((one for one in raw if _id(one) == letter_id), None)
+
+
+def _id(raw: RawLetter) -> str:
+    return hash_id("letter", raw.member, raw.key)[:12]
+
+
+def _told(raw: RawLetter) -> DeadLetter:
+    return DeadLetter(
+        id=_id(raw),
+        scope={"s": "session", "u": "user", "a": "app"}.get(raw.member[0], raw.member[0]),
+        org=raw.org,
+        app=raw.app,
+        user=raw.user,
+        session=raw.session,
+        key=raw.key,
+        revision=raw.revision,
+        attempts=raw.attempts,
+        refused_at=revision_time(raw.refused_at),
+        reason=raw.reason,
+        bytes=raw.size,
+    )
+
+
+def _place(tiers: Tiers, raw: RawLetter) -> Place:
+    ref = ScopeRef(
+        ScopeKind(raw.member[0]), raw.org, raw.app, raw.user, raw.session, id=raw.member[1:], bucket=raw.bucket
+    )
+    place = tiers.backlog.place(raw.bucket, raw.member)
+    return replace(place, ref=ref, parents=parents(ref))

@@ -1,0 +1,77 @@
+"""The janitor: at low priority, removes tombstones that are past their retention and compares samples of both tiers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from sessioncache.comparing import compare
+from sessioncache.deadline import within
+from sessioncache.durable.errors import FencedOff
+from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.restoring import hot_scopes
+from sessioncache.tiers import Tiers
+
+logger = logging.getLogger(__name__)
+
+_SAMPLE = 20
+"""Scopes compared in one turn."""
+_PURGE = 500
+"""Most rows that one purging transaction removes."""
+_TIMEOUT = 30.0
+
+
+class Janitor:
+    """Does its rounds as long as the worker runs; of all workers, one has the turn at a time."""
+
+    def __init__(self, tiers: Tiers, *, every: float) -> None:
+        self._tiers = tiers
+        self._every = every
+        self._scopes: AsyncIterator[tuple[int, str]] | None = None
+
+    async def run(self) -> None:
+        """One turn after the other, until cancelled."""
+        while True:
+            await asyncio.sleep(self._every)
+            with suppress(HotTierUnavailableError, DurableTierUnavailableError):
+                if await self._tiers.backlog.take_turn("janitor", self._every * 0.9):
+                    await self.turn()
+
+    async def turn(self) -> None:
+        """Purge, and compare a sample."""
+        purged = await self.purge()
+        if purged:
+            logger.info("purged %d tombstones", purged)
+        await self.compare_sample()
+
+    async def purge(self) -> int:
+        """Remove tombstones past their retention; the number of rows."""
+        purged = 0
+        while True:
+            with within(_TIMEOUT):
+                gone = await self._tiers.durable.purge(_PURGE)
+            purged += gone
+            if gone < _PURGE:
+                return purged
+            await asyncio.sleep(0)
+
+    async def compare_sample(self, most: int = _SAMPLE) -> int:
+        """Compare the next scopes of a pass over all that are hot; the number that were amiss."""
+        amiss: int = 0
+        for _ in range(most):
+            scope = await self._next_scope()
+            if scope is None:
+                break
+            with within(_TIMEOUT), suppress(FencedOff):
+                amiss += not await compare(self._tiers, *scope)
+        return amiss
+
+    async def _next_scope(self) -> tuple[int, str] | None:
+        if self._scopes is None:
+            self._scopes = aiter(hot_scopes(self._tiers))
+        scope = await anext(self._scopes, None)
+        if scope is None:
+            self._scopes = None
+        return scope
