@@ -1,0 +1,95 @@
+"""What is checked before the first call: schema, settings, tiers that belong together."""
+
+from __future__ import annotations
+
+import pytest
+from redis.asyncio import Redis
+
+from sessioncache import ConfigurationError, SchemaVersionError, SessionCache
+from sessioncache.durable.engine import create_engine
+from tests.conftest import StartRedis
+from tests.helpers import Urls, connect, execute, start_worker, upgrade
+
+
+async def test_a_database_without_schema_is_refused(valkey_url: str, database_url: str) -> None:
+    with pytest.raises(SchemaVersionError) as told:
+        await connect(Urls(valkey_url, database_url))
+    assert told.value.found is None
+    assert "db upgrade" in str(told.value)
+
+
+async def test_a_database_of_another_version_is_refused(urls: Urls) -> None:
+    execute(urls.database, "UPDATE sessioncache_alembic_version SET version_num = '9999'")
+    with pytest.raises(SchemaVersionError) as told:
+        await connect(urls)
+    assert told.value.found == "9999"
+
+
+async def test_the_constructor_checks_at_the_first_call(valkey_url: str, sqlite_url: str) -> None:
+    client, engine = Redis.from_url(valkey_url), create_engine(sqlite_url)
+    cache = SessionCache(client, engine, app="app")
+    with pytest.raises(SchemaVersionError):
+        await cache.create("ada")
+    await upgrade(sqlite_url)
+    await cache.create("ada")
+    await cache.aclose()
+    await client.aclose()
+    await engine.dispose()
+
+
+async def test_another_number_of_buckets_is_refused_by_either_tier(urls: Urls, start_redis: StartRedis) -> None:
+    async with connect(urls, buckets=16):
+        pass
+    with pytest.raises(ConfigurationError, match=r"Redis.*buckets is 16 there and 256 here"):
+        await connect(urls)
+    with pytest.raises(ConfigurationError, match=r"database.*buckets is 16 there and 256 here"):
+        await connect(Urls(start_redis().url, urls.database))
+    async with connect(Urls(start_redis().url, urls.database), buckets=16):
+        pass
+
+
+async def test_a_worker_with_another_number_of_buckets_is_refused(urls: Urls) -> None:
+    async with connect(urls, buckets=16):
+        pass
+    with start_worker(urls, "--once") as worker:
+        code, _, err = worker.finish()
+    assert code == 2
+    assert "buckets" in err
+
+
+async def test_a_redis_of_another_database_is_refused(urls: Urls, sqlite_url: str, tmp_path: object) -> None:
+    async with connect(urls):
+        pass
+    other = f"sqlite:///{tmp_path}/other.db"
+    await upgrade(other)
+    async with connect(Urls(urls.redis, other), prefix="elsewhere"):
+        pass
+    with pytest.raises(ConfigurationError, match="belongs to another database"):
+        await connect(Urls(urls.redis, other))
+
+
+async def test_installations_with_prefixes_of_their_own_share_a_redis(urls: Urls, tmp_path: object) -> None:
+    other = f"sqlite:///{tmp_path}/other.db"
+    await upgrade(other)
+    async with connect(urls) as one, connect(Urls(urls.redis, other), prefix="elsewhere") as two:
+        await one.create("ada", session_id="s1", state={"a": 1})
+        await two.create("ada", session_id="s1", state={"a": 2})
+        assert (await one.get("ada", "s1")).state["a"] == 1
+        assert (await two.get("ada", "s1")).state["a"] == 2
+
+
+@pytest.mark.parametrize("given", [("http://localhost", "sqlite:///x"), ("redis://localhost", "oracle://h/x")])
+async def test_urls_of_other_kinds_are_refused(given: tuple[str, str]) -> None:
+    with pytest.raises(ConfigurationError):
+        await SessionCache.connect(*given, app="app")
+
+
+async def test_no_error_shows_a_password(start_redis: StartRedis, sqlite_url: str) -> None:
+    await upgrade(sqlite_url)
+    server = start_redis(requirepass="s3cret", tcp=True)
+    wrong = f"redis://:hunter2@127.0.0.1:{server.port}/0"
+    with pytest.raises(ConfigurationError) as told:
+        await connect(Urls(wrong, sqlite_url))
+    assert "hunter2" not in repr(told.value)
+    async with connect(Urls(server.url, sqlite_url)) as cache:
+        await cache.create("ada")
