@@ -19,8 +19,11 @@ from sessioncache.revisions import ALPHABET, DIGITS, ZERO
 _MEMBER = "[snua][0-9a-f]{32}"
 _KEY = re.compile(r"(?P<base>.+:\{\d+\}:)(?P<kind>[a-z]+)(?::(?P<rest>.*))?", re.DOTALL)
 _RECORD = re.compile("[^{}]+:layout")
-_CONTROL = re.compile(rf"incarnation|replid|registered|delay|rows|lag:\d+(\.0)?|w:.+|[tc]:{_MEMBER}", re.DOTALL)
-_HEAD = frozenset("irbcxfpnzvhuoawstmkq")
+_CONTROL = re.compile(
+    rf"incarnation|replid|registered|delay|ops|rows|pressure|measuring|turn:.+|lag:\d+(\.0)?|w:.+|[tc]:{_MEMBER}",
+    re.DOTALL,
+)
+_HEAD = frozenset("irbcxfpynzvhuoawstmkq")
 _DIGITS = re.compile(f"[{re.escape(ALPHABET)}]{{{DIGITS}}}".encode())
 
 _KINDS: dict[str, tuple[str, str]] = {
@@ -31,6 +34,8 @@ _KINDS: dict[str, tuple[str, str]] = {
     "since": ("zset", ""),
     "unflushed": ("zset", "[uab]:[0-9a-f]{32}"),
     "temp": ("hash", "[0-9a-f]{32}"),
+    "ops": ("hash", "[01]"),
+    "dead": ("hash", ""),
     "p": ("hash", f"{_MEMBER}:[0-9a-f]+"),
 }
 """Kind of key -> its type, and what may follow."""
@@ -131,8 +136,24 @@ class _Bucket:
     def _members(self, name: str) -> set[str]:
         return {_text(member) for member in self.own[name].content} if name in self.own else set()
 
+    def _resting(self) -> set[str]:
+        """Scopes of which only dead letters are dirty: they are pinned, and not in the index."""
+        return {
+            member
+            for member, marks in self.marks.items()
+            if all(self._is_dead(member, mark) for mark in marks) and member not in self.dirty
+        }
+
+    def _is_dead(self, member: str, mark: bytes) -> bool:
+        """Whether the database refuses for good what a field holds now."""
+        letters = self.own["dead"].content if "dead" in self.own else {}
+        scope = self.own.get(f"h:{member}")
+        letter: bytes = letters.get(member.encode() + mark, b"")
+        value: bytes = scope.content.get(mark, b"") if scope else b""
+        return letter[DIGITS : DIGITS + 3] == b"|1|" and letter[:DIGITS] == value[:DIGITS]
+
     def _index(self) -> Iterator[str]:
-        for member in set(self.marks) - self.dirty:
+        for member in set(self.marks) - self.dirty - self._resting():
             yield f"d:{member}: marks of a scope that is not in the dirty index"
         for member in self.dirty - set(self.marks):
             yield f"dirty: {member} has no marks"
@@ -169,10 +190,11 @@ class _Bucket:
                 yield f"ctl: a claim on {name[2:]}, which is not dirty"
 
     def _scopes(self) -> Iterator[str]:
+        pinned = self.dirty | self._resting()
         for key, held in self.own.items():
             if key.startswith("h:"):
                 member = key[2:]
-                if held.expires is (member in self.dirty):
+                if held.expires is (member in pinned):
                     yield f"{key}: dirty and may expire" if held.expires else f"{key}: clean and has no TTL"
                 yield from (f"{key}: {why}" for why in _scope(held.content, self.marks.get(member, set())))
 

@@ -6,6 +6,7 @@ It shows what the scripts decide by time.  It never judges atomicity or durabili
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from hashlib import sha1
 from typing import Any, Self
@@ -15,13 +16,15 @@ import pytest
 import redis
 from fakeredis.aioredis import FakeRedis
 
-from sessioncache.entries import Committed, Dirt, Entry, Head
-from sessioncache.hot import backlog, incarnations, tier
+from sessioncache.entries import Committed, Dirt, Entry, Head, StoredScope
+from sessioncache.hot import backlog, incarnations, letters, merging, tier
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.calls import ANY, Acknowledged, Content, Operation, Part, Refused, Wanted, Written
 from sessioncache.hot.incarnations import Incarnations
-from sessioncache.hot.layout import Layout, Place, fields_of, user_field
-from sessioncache.hot.link import HotLink, Reply
+from sessioncache.hot.layout import Layout, Place, fields_of, head_of, user_field
+from sessioncache.hot.letters import Letters
+from sessioncache.hot.link import Argument, HotLink, Reply
+from sessioncache.hot.merging import Merging, Taken
 from sessioncache.hot.scripts import Script, load_script
 from sessioncache.hot.tier import HotTier
 from sessioncache.revisions import DIGITS, encode_revision
@@ -65,7 +68,7 @@ def adapted(name: str, flags: str | None = None) -> Script:
     """A script without what fakeredis lacks: the ``#!lua`` line and INFO."""
     first, body = load_script(name, flags).text.decode().split("\n", 1)
     assert first.startswith("#!lua")
-    assert _INFO in body
+    assert _INFO in body or "-- include: prelude" not in body
     text = body.replace(_INFO, f"call('GET', '{REPLID}')").encode()
     return Script(name, text, sha1(text).hexdigest().encode())
 
@@ -75,9 +78,29 @@ def install_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     for module in ("_socket._base", "commands_mixins.server_mixin", "_helpers"):
         monkeypatch.setattr(f"fakeredis.{module}.time", clock)
-    for user in (tier, backlog, incarnations):
+    for user in (tier, backlog, incarnations, merging, letters):
         monkeypatch.setattr(user, "load_script", adapted)
     return clock
+
+
+class Sent:
+    """Script calls as they were sent: a network may deliver one again, and late."""
+
+    def __init__(self, link: HotLink) -> None:
+        self._call = link.call
+        self._calls: list[tuple[Script, Sequence[bytes], Sequence[Argument]]] = []
+
+    async def __call__(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Reply:
+        """Send a call, and remember it."""
+        self._calls.append((script, keys, args))
+        return await self._call(script, keys, args)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    async def again(self, place: int = -1) -> Reply:
+        """Deliver a call once more: the last one, or that at `place`."""
+        return await self._call(*self._calls[place])
 
 
 class Bench:
@@ -91,6 +114,8 @@ class Bench:
         self.hot = HotTier(self.link, self.layout, idle_ttl=IDLE, temp_ttl=TEMP)
         self.backlog = Backlog(self.link, self.layout, idle_ttl=IDLE)
         self.incarnations = Incarnations(self.link, self.layout)
+        self.merging = Merging(self.link, idle_ttl=IDLE)
+        self.letters = Letters(self.link, self.layout)
 
     @classmethod
     def fake(cls, clock: Clock) -> Self:
@@ -223,6 +248,47 @@ class Bench:
     async def flush(self, place: Place) -> Acknowledged:
         """Read the dirt of one scope and acknowledge all of it."""
         return await self.acknowledge(await self.dirt(place))
+
+    async def accuse(self, dirt: Dirt, key: str, *, reason: str = "why", attempts: int = 1) -> bool:
+        """Note that the database refused a key of `dirt`; whether it is a dead letter by now."""
+        revision = next(entry.revision for entry in dirt.entries if entry.key == key)
+        return await self.backlog.accuse(dirt, key, revision, reason, attempts=attempts)
+
+    async def refuse(self, place: Place, key: str) -> Acknowledged:
+        """Let a key become a dead letter, and flush the rest of its scope."""
+        dirt = await self.dirt(place)
+        assert await self.accuse(dirt, key)
+        rest = [entry for entry in dirt.entries if entry.key != key]
+        return await self.acknowledge(replace(dirt, entries=rest))
+
+    # ---- revalidation
+
+    async def take_merge_token(self, place: Place) -> Taken:
+        """The token of a scope that is to be revalidated and that nobody else is at."""
+        taken = await self.merging.take_token(place)
+        assert isinstance(taken, Taken)
+        return taken
+
+    async def merge(self, place: Place, *entries: Entry, absent: bool = False, **head: Any) -> int:
+        """Revalidate a scope with what SQL is said to have; the marks that are left.
+
+        The head is the hot one, as a flush would have written it, but for the fields given.
+        """
+        taken = await self.take_merge_token(place)
+        return await self.merging.merge(taken, None if absent else self.stored(place, *entries, **head))
+
+    def stored(self, place: Place, *entries: Entry, **head: Any) -> StoredScope:
+        """What SQL is said to have of a scope."""
+        fields = dict(self.ask("HGETALL", place.hash))
+        record = replace(head_of(fields), **head)
+        known = max([record.revision, record.cleared, *(entry.revision for entry in entries)])
+        return StoredScope(record, list(entries), known)
+
+    def record_calls(self, monkeypatch: pytest.MonkeyPatch) -> Sent:
+        """The script calls that go over the link from now on, each of which may be sent again."""
+        sent = Sent(self.link)
+        monkeypatch.setattr(self.link, "call", sent)
+        return sent
 
     # ---- looking inside
 

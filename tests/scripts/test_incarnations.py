@@ -10,6 +10,7 @@ import pytest
 from sessioncache.entries import Entry
 from sessioncache.hot.calls import Need, Operation, Part, Unready
 from sessioncache.hot.layout import Place
+from sessioncache.hot.merging import Taken
 from sessioncache.hot.tier import UnreadyBuckets
 from tests.scripts.bench import BUCKETS, DELAY, LEASE, START, Bench, put
 
@@ -37,7 +38,9 @@ CALLS: dict[str, Call] = {
     "install": lambda bench, place: bench.install(place, token=b"t"),
     "stage": lambda bench, place: bench.hot.stage(place, b"t", [b"=k", b"1"]),
     "absent": lambda bench, place: bench.hot.confirm_absent(place, b"t"),
-    "revalidate": lambda bench, place: bench.hot.revalidate(place),
+    "token of a revalidation": lambda bench, place: bench.merging.take_token(place),
+    "merge": lambda bench, place: bench.merging.merge(Taken(place, b"t", "inc"), None),
+    "remark": lambda bench, place: bench.merging.remark(place, place.parents),
     "flushed": lambda bench, place: bench.hot.flush_state([place]),
     "unflushed": lambda bench, place: bench.hot.unflushed("u", "0" * 32, [place.ref.bucket]),
     "claim": _claim,
@@ -161,34 +164,6 @@ async def test_dirt_of_an_older_incarnation_is_settled_before_it_is_read(bench: 
     (found,) = await bench.backlog.read_dirt([(place.ref.bucket, place.ref.member)])
     assert isinstance(found, Unready)
     assert found.need is Need.REVALIDATE
-
-
-async def test_a_clean_hash_of_an_older_incarnation_is_dropped(bench: Bench) -> None:
-    place = await forgetful(bench, put("k", "2"), flushed=True)
-    assert await bench.hot.revalidate(place) == 0
-    assert bench.ask("EXISTS", place.hash) == 0
-
-
-async def test_a_dirty_hash_of_an_older_incarnation_is_kept_with_its_marks(bench: Bench) -> None:
-    place = await forgetful(bench, put("k", "2"), flushed=False)
-    assert await bench.hot.revalidate(place) == 1
-    assert await bench.values(place) == {"k": b"2"}
-    assert (bench.marks(place), bench.ttl(place.hash)) == ({b"=k"}, None)
-
-
-async def test_a_dirty_hash_that_lost_its_index_entry_gets_it_back(bench: Bench) -> None:
-    place = await forgetful(bench, put("k", "2"), flushed=False)
-    bench.ask("DEL", bench.key(place, "dirty"), bench.key(place, "since"))
-    await bench.hot.revalidate(place)
-    assert bench.due(place) == bench.since(place) == bench.clock.micros
-
-
-async def test_a_hash_of_this_incarnation_needs_no_revalidation(bench: Bench) -> None:
-    place = bench.user()
-    await bench.install(place)
-    await bench.write(place, put("k", "1"))
-    assert await bench.hot.revalidate(place) == 0
-    assert await bench.values(place) == {"k": b"1"}
 
 
 async def test_the_part_whose_bucket_is_unknown_is_named(bench: Bench) -> None:

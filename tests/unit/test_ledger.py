@@ -101,9 +101,25 @@ def test_scopes_and_incarnations_are_remembered_apart() -> None:
     ledger = Ledger()
     note(ledger, 1, put("a", b"1"))
     note(ledger, 2, put("a", b"2"), place=APP)
-    note(ledger, 3, put("a", b"3"), inc=NEW_INC)
+    note(ledger, 3, put("b", b"3"), inc=NEW_INC)
     found = [(pending.place, pending.incarnation, pending.revision) for pending in ledger.pending()]
     assert found == [(SESSION, INC, rev(1)), (APP, INC, rev(2)), (SESSION, NEW_INC, rev(3))]
+
+
+def test_a_key_that_is_set_anew_matters_in_its_new_incarnation_only() -> None:
+    ledger = Ledger()
+    note(ledger, 1, put("a", b"1"), put("b", b"1"))
+    note(ledger, 2, put("a", b"2"), inc=NEW_INC)
+    assert [(one.incarnation, set(one.entries)) for one in ledger.pending()] == [(INC, {"b"}), (NEW_INC, {"a"})]
+    note(ledger, 3, put("b", b"3"), inc=NEW_INC)
+    assert [(one.incarnation, set(one.entries)) for one in ledger.pending()] == [(NEW_INC, {"a", "b"})]
+
+
+def test_an_increment_in_another_incarnation_leaves_what_it_built_on_to_be_shown() -> None:
+    ledger = Ledger()
+    note(ledger, 1, put("a", b"1"))
+    note(ledger, 2, Operation(b"I", "a", b"1"), inc=NEW_INC)
+    assert [one.incarnation for one in ledger.pending()] == [INC, NEW_INC]
 
 
 def test_what_a_reply_shows_as_flushed_is_forgotten() -> None:

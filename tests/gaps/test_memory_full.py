@@ -1,0 +1,59 @@
+"""R15: when memory is full writes are refused, while claims, acknowledgements and deletes work on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import redis
+
+from sessioncache import MemoryFullError, Session, SessionCache
+from tests.conftest import StartRedis
+from tests.helpers import Urls, connect, drain, raw, session, stored_values, upgrade
+
+
+@pytest.fixture
+async def full_urls(start_redis: StartRedis, sqlite_url: str) -> Urls:
+    """A Valkey that evicts nothing; `fill` leaves it no memory."""
+    await upgrade(sqlite_url)
+    return Urls(start_redis("valkey", maxmemory_policy="noeviction").url, sqlite_url)
+
+
+@pytest.fixture
+async def full_cache(full_urls: Urls) -> AsyncIterator[SessionCache]:
+    """A cache over it."""
+    async with connect(full_urls) as opened:
+        yield opened
+
+
+async def made_before_it_was_full(cache: SessionCache, urls: Urls) -> Session:
+    """A dirty session, and no memory for more."""
+    made = await cache.create("ada", session_id="s1", state={"a": 1, "b": "x" * 100_000})
+    await made.get("a")
+    with raw(urls.redis) as client:
+        client.config_set("maxmemory", int(client.info("memory")["used_memory"]) - 50_000)
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            client.set("other", "x")
+    return made
+
+
+async def test_what_is_dirty_is_flushed_when_memory_is_full(full_cache: SessionCache, full_urls: Urls) -> None:
+    made = await made_before_it_was_full(full_cache, full_urls)
+    assert await drain(full_urls) > 0
+    await made.flush(5)
+    assert (stored_values(full_urls.database, session("ada", "s1")) or {})["a"] == 1
+    with raw(full_urls.redis) as client:
+        assert list(client.scan_iter("*:dirty")) == []
+
+
+async def test_sessions_and_keys_are_deleted_when_memory_is_full(full_cache: SessionCache, full_urls: Urls) -> None:
+    made = await made_before_it_was_full(full_cache, full_urls)
+    assert await made.delete("a") is True
+    assert await full_cache.delete("ada", "s1") is True
+
+
+async def test_writes_are_refused_when_memory_is_full(full_cache: SessionCache, full_urls: Urls) -> None:
+    made = await made_before_it_was_full(full_cache, full_urls)
+    with pytest.raises(MemoryFullError):
+        await made.set("a", 2)
+    assert await made.get("a") == 1

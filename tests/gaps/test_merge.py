@@ -1,0 +1,107 @@
+"""R17: what Redis still has of a scope and what SQL has are brought together, and nothing newer is overwritten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sessioncache.entries import Entry
+from sessioncache.hot.calls import Gone, Need, TokenLost, Unready
+from sessioncache.hot.layout import Place
+from sessioncache.revisions import decode_revision, encode_revision
+from tests.scripts.bench import SECOND, Bench, put
+
+
+async def left_from_before(bench: Bench) -> tuple[Place, int]:
+    """A user's scope with one mark, of an older incarnation; the revision of its key ``k``."""
+    place = bench.user()
+    await bench.install(place)
+    written = await bench.write(place, put("k", '"hot"'))
+    bench.fail_over()
+    await bench.register()
+    return place, decode_revision(written.revision)
+
+
+async def refused_by_sql(bench: Bench) -> tuple[Place, int]:
+    """A user's scope written in this incarnation, of which SQL refused ``k``; the greater revision that SQL has."""
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("k", '"hot"'))
+    dirt = await bench.dirt(place)
+    newer = dirt.entries[0].revision + SECOND
+    assert (await bench.acknowledge(dirt, {"k": newer})).refused == [b"=k"]
+    return place, newer
+
+
+async def test_a_mark_of_an_older_incarnation_stays_where_sql_is_older(bench: Bench) -> None:
+    place, revision = await left_from_before(bench)
+    assert await bench.merge(place, Entry("k", revision - 1, b'"sql"')) == 1
+    assert bench.marks(place) == {b"=k"}
+    assert await bench.values(place) == {"k": b'"hot"'}
+
+
+async def test_a_newer_row_of_sql_replaces_what_redis_has_and_its_mark_goes(bench: Bench) -> None:
+    place, revision = await left_from_before(bench)
+    assert await bench.merge(place, Entry("k", revision + 1, b'"sql"')) == 0
+    assert bench.marks(place) == set()
+    assert await bench.values(place) == {"k": b'"sql"'}
+
+
+async def test_what_sql_refused_is_stamped_above_it_and_flushed(bench: Bench) -> None:
+    place, newer = await refused_by_sql(bench)
+    assert await bench.merge(place, Entry("k", newer, b'"sql"')) == 1
+    dirt = await bench.dirt(place)
+    assert [(entry.key, entry.text) for entry in dirt.entries] == [("k", b'"hot"')]
+    assert dirt.entries[0].revision > newer
+    assert dirt.head.revision >= dirt.entries[0].revision
+    assert (await bench.acknowledge(dirt)).left == 0
+
+
+async def test_a_flagged_scope_is_used_by_nobody_before_it_is_settled(bench: Bench) -> None:
+    place, newer = await refused_by_sql(bench)
+    for call in (bench.read(place), bench.write(place, put("l", "1"))):
+        with pytest.raises(Unready) as why:
+            await call
+        assert why.value.need is Need.REVALIDATE
+    (found,) = await bench.backlog.read_dirt([(place.ref.bucket, place.ref.member)])
+    assert isinstance(found, Unready)
+    await bench.merge(place, Entry("k", newer, b'"sql"'))
+    assert await bench.values(place) == {"k": b'"hot"'}
+
+
+async def test_a_merge_whose_token_is_lost_changes_nothing(bench: Bench) -> None:
+    place, revision = await left_from_before(bench)
+    taken = await bench.take_merge_token(place)
+    stored = bench.stored(place, Entry("k", revision + 1, b'"sql"'))
+    bench.ask("HDEL", place.control, f"t:{place.ref.member}")
+    before = bench.ask("HGETALL", place.hash)
+    with pytest.raises(TokenLost):
+        await bench.merging.merge(taken, stored)
+    assert bench.ask("HGETALL", place.hash) == before
+
+
+async def test_after_a_merge_the_next_write_is_above_what_sql_knows(bench: Bench) -> None:
+    place, revision = await left_from_before(bench)
+    await bench.merge(place, Entry("gone", revision + 60 * SECOND, b""))
+    written = await bench.write(place, put("gone", "1"))
+    assert decode_revision(written.revision) > revision + 60 * SECOND
+
+
+async def test_a_newer_life_in_sql_ends_the_older_one(bench: Bench) -> None:
+    place = bench.session()
+    old = (await bench.create(place, put("k", '"old"'))).revision
+    bench.fail_over()
+    await bench.register()
+    birth = decode_revision(old) + SECOND
+    head: dict[str, Any] = {
+        "birth": birth,
+        "cleared": birth - 1,
+        "revision": birth,
+        "updated": birth,
+        "values_revision": birth,
+    }
+    await bench.merge(place, Entry("k", birth, b'"new"'), **head)
+    with pytest.raises(Gone):
+        await bench.read(place, birth=old)
+    assert (await bench.read(place, birth=encode_revision(birth))).entries["k"][9:] == b'"new"'

@@ -1,0 +1,145 @@
+"""R18: after SQL was set back to a backup, one command has everything hot flushed again."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Protocol
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from sessioncache import FlushTimeoutError
+from tests.helpers import Urls, app, connect, dirty, drain, evict, head_row, session, stored_values, upgrade, user
+from tests.rules.commands import run
+from tests.servers import PostgreSQLServer
+
+
+class Backup(Protocol):
+    """A database that can be set back."""
+
+    url: str
+
+    def take(self) -> None:
+        """Make the backup."""
+
+    def restore(self) -> None:
+        """Set the database back to it."""
+
+
+class FileBackup:
+    """The copy of an SQLite file, made and restored online."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"sqlite:///{folder}/state.db"
+        self._live, self._copy = folder / "state.db", folder / "copy.db"
+
+    def take(self) -> None:
+        self._run(self._live, self._copy)
+
+    def restore(self) -> None:
+        self._run(self._copy, self._live)
+
+    @staticmethod
+    def _run(source: Path, target: Path) -> None:
+        with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(target)) as other:
+            one.backup(other)
+
+
+class DatabaseBackup:
+    """A copy of a PostgreSQL database."""
+
+    def __init__(self, server: PostgreSQLServer) -> None:
+        self._server = server
+        self.name = server.create_database()
+        self._copy = self.name + "_copy"
+        self.url = server.url(self.name)
+
+    def take(self) -> None:
+        self._run(self.name, self._copy)
+
+    def restore(self) -> None:
+        self._run(self._copy, self.name)
+
+    def _run(self, source: str, target: str) -> None:
+        one, other = sql.Identifier(source), sql.Identifier(target)
+        ended = sql.SQL("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = {}")
+        with psycopg.connect(self._server.url(), autocommit=True) as connection:
+            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(other))
+            connection.execute(ended.format(sql.Literal(source)))
+            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(other, one))
+
+    def drop(self) -> None:
+        """Drop both."""
+        for name in (self.name, self._copy):
+            self._server.drop_database(name)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def backup(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backup]:
+    """A database of each kind, empty."""
+    if request.param == "sqlite":
+        yield FileBackup(tmp_path)
+        return
+    made = DatabaseBackup(request.getfixturevalue("postgresql_server"))
+    yield made
+    made.drop()
+
+
+async def test_r18_after_db_restored_everything_hot_is_in_sql_again(valkey_url: str, backup: Backup) -> None:
+    urls = Urls(valkey_url, backup.url)
+    await upgrade(urls.database)
+    async with connect(urls) as cache:
+        old = await cache.create("ada", session_id="old", state={"a": 1, "user:u": 1, "app:p": 1})
+        gone = await cache.create("ada", session_id="gone", state={"a": 1})
+        await drain(urls)
+    backup.take()
+    async with connect(urls) as cache:
+        old = await cache.get("ada", "old")
+        await old.update({"a": 2, "b": 2, "user:u": 2, "app:p": 2})
+        await cache.create("ada", session_id="young", state={"a": 2})
+        await cache.delete("ada", gone.id)
+        await drain(urls)
+    backup.restore()
+    assert stored_values(urls.database, session("ada", "old")) == {"a": 1}
+    answer = await run(urls, "db", "restored")
+    assert answer.code == 0
+    assert answer.said["scopes"] >= 5
+    await drain(urls)
+    assert stored_values(urls.database, session("ada", "old")) == {"a": 2, "b": 2}
+    assert stored_values(urls.database, session("ada", "young")) == {"a": 2}
+    assert stored_values(urls.database, user("ada")) == {"u": 2}
+    assert stored_values(urls.database, app()) == {"p": 2}
+    head = head_row(urls.database, session("ada", "gone"))
+    assert head is not None
+    assert head[2], "deleted again"
+    evict(urls.redis)
+    async with connect(urls) as cache:
+        assert {one.id for one in (await cache.list("ada")).items} == {"old", "young"}
+        assert dict((await cache.get("ada", "old")).state) == {"a": 2, "b": 2, "user:u": 2, "app:p": 2}
+    assert dirty(urls.redis) == 0
+
+
+async def test_r11_what_was_flushed_before_the_restore_is_no_evidence_any_more(valkey_url: str, backup: Backup) -> None:
+    urls = Urls(valkey_url, backup.url)
+    await upgrade(urls.database)
+    async with connect(urls) as cache:
+        await cache.create("ada", session_id="s1", state={"a": 1})
+        await drain(urls)
+    backup.take()
+    async with connect(urls) as cache:
+        made = await cache.get("ada", "s1")
+        await made.set("a", 2)
+        await drain(urls)
+        backup.restore()
+        assert (await run(urls, "db", "restored")).code == 0
+        with pytest.raises(FlushTimeoutError):
+            await made.flush(1)
+        flushing = asyncio.ensure_future(made.flush(10))
+        await drain(urls)
+        await flushing
+    assert stored_values(urls.database, session("ada", "s1")) == {"a": 2}

@@ -1,0 +1,219 @@
+"""R10: what the database refuses is set apart: it stays dirty and pinned, and holds nothing else up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sessioncache.hot.layout import Place
+from sessioncache.revisions import decode_revision
+from tests.scripts.bench import BUCKETS, START, Bench, drop, put
+
+
+async def poisoned(bench: Bench) -> Place:
+    """A user's scope of which key `bad` is a dead letter and the rest is durable."""
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"), put("good", "1"))
+    assert (await bench.refuse(place, "bad")).left == 1
+    return place
+
+
+async def letters(bench: Bench) -> list[tuple[str, str, int, str]]:
+    """Key, user, attempts and reason of all letters."""
+    found = await bench.letters.read(range(BUCKETS))
+    return [(letter.key, letter.user, letter.attempts, letter.reason) for letter in found]
+
+
+def raw_letters(bench: Bench, place: Place) -> dict[bytes, bytes]:
+    """What the hash of letters holds."""
+    return dict(bench.ask("HGETALL", bench.key(place, "dead")))
+
+
+async def test_a_refused_entry_is_dead_after_enough_attempts(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    dirt = await bench.dirt(place)
+    dead = [await bench.accuse(dirt, "bad", attempts=3) for _ in range(3)]
+    assert dead == [False, False, True]
+    assert await letters(bench) == [("bad", "u", 3, "why")]
+
+
+async def test_attempts_count_for_one_revision_only(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    for _ in range(2):
+        await bench.accuse(await bench.dirt(place), "bad", attempts=3)
+    await bench.write(place, put("bad", "2"))
+    assert not await bench.accuse(await bench.dirt(place), "bad", attempts=3)
+    assert await letters(bench) == []
+
+
+async def test_what_was_written_again_since_is_not_accused(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    dirt = await bench.dirt(place)
+    await bench.write(place, put("bad", "2"))
+    assert not await bench.accuse(dirt, "bad", attempts=1)
+    assert raw_letters(bench, place) == {}
+
+
+async def test_a_letter_tells_what_was_refused_when_and_why_but_not_the_value(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place, put("bad", '"secret"'))
+    bench.clock.move(5)
+    dirt = await bench.dirt(place)
+    await bench.accuse(dirt, "bad", reason="Refused|SQLSTATE 23514")
+    (letter,) = await bench.letters.read(range(BUCKETS))
+    assert (letter.org, letter.app, letter.user, letter.session) == ("org", "app", "u", "s")
+    assert (letter.revision, letter.refused_at) == (dirt.entries[0].revision, START + 5_000_000)
+    assert (letter.reason, letter.size) == ("Refused|SQLSTATE 23514", len('"secret"'))
+    assert b"secret" not in b"".join(raw_letters(bench, place).values())
+    await bench.acknowledge(replace(dirt, entries=[]))
+
+
+async def test_a_dead_letter_rests_neither_claimed_nor_old_yet_dirty_and_pinned(bench: Bench) -> None:
+    place = await poisoned(bench)
+    bench.clock.move(100_000)
+    assert await bench.claim(bucket=place.ref.bucket, everything=True) == []
+    assert (bench.due(place), bench.since(place)) == (None, None)
+    assert await bench.backlog.oldest(range(BUCKETS)) is None
+    assert (bench.marks(place), bench.ttl(place.hash)) == ({b"=bad"}, None)
+
+
+async def test_an_entry_that_dies_while_it_is_claimed_rests_at_once(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    await bench.claim(bucket=place.ref.bucket, everything=True)
+    await bench.accuse(await bench.dirt(place), "bad")
+    assert (bench.due(place), bench.since(place)) == (None, None)
+
+
+async def test_the_others_of_a_scope_are_flushed_beside_its_letter(bench: Bench) -> None:
+    place = await poisoned(bench)
+    await bench.write(place, put("good", "2"))
+    assert bench.due(place) is not None
+    dirt = await bench.dirt(place)
+    assert [(entry.key, entry.text) for entry in dirt.entries] == [("good", b"2")]
+    assert dirt.phantoms == []
+    assert (await bench.acknowledge(dirt)).left == 1
+    assert (bench.marks(place), bench.due(place), bench.ttl(place.hash)) == ({b"=bad"}, None, None)
+
+
+async def test_a_newer_write_revives_it_and_its_flush_removes_the_letter(bench: Bench) -> None:
+    place = await poisoned(bench)
+    await bench.write(place, put("bad", "2"))
+    assert bench.since(place) == bench.clock.micros
+    assert await letters(bench) == []
+    dirt = await bench.dirt(place)
+    assert [entry.text for entry in dirt.entries] == [b"2"]
+    assert (await bench.acknowledge(dirt)).left == 0
+    assert raw_letters(bench, place) == {}
+
+
+async def test_a_suspect_that_is_accepted_after_all_leaves_no_letter(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    dirt = await bench.dirt(place)
+    await bench.accuse(dirt, "bad", attempts=3)
+    assert (await bench.acknowledge(dirt)).left == 0
+    assert raw_letters(bench, place) == {}
+
+
+async def test_a_pardoned_letter_is_flushed_again_now(bench: Bench) -> None:
+    place = await poisoned(bench)
+    bench.clock.move(50)
+    assert await bench.letters.pardon(place, "bad")
+    assert bench.due(place) == bench.since(place) == bench.clock.micros
+    assert [entry.key for entry in (await bench.dirt(place)).entries] == ["bad"]
+    assert (await bench.flush(place)).left == 0
+
+
+async def test_a_pardon_of_what_is_no_letter_changes_nothing(bench: Bench) -> None:
+    place = await poisoned(bench)
+    assert not await bench.letters.pardon(place, "good")
+    assert bench.due(place) is None
+
+
+async def test_deleting_the_session_removes_its_letters_only(bench: Bench) -> None:
+    place, other = bench.session(), await poisoned(bench)
+    await bench.create(place, put("bad", "1"))
+    await bench.refuse(place, "bad")
+    await bench.hot.delete(place, b"")
+    assert [key for key, *_ in await letters(bench)] == ["bad"]
+    assert set(raw_letters(bench, other)) == {f"{other.ref.member}=bad".encode()}
+    assert (await bench.flush(place)).left == 0
+
+
+async def test_a_deleted_key_may_be_dead_as_well(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    await bench.write(place, drop("bad"))
+    await bench.refuse(place, "bad")
+    assert bench.due(place) is None
+    assert await bench.values(place) == {}
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_flushed_through_never_passes_a_letter_or_a_suspect(bench: Bench, attempts: int) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    dirt = await bench.dirt(place)
+    await bench.accuse(dirt, "bad", attempts=attempts)
+    await bench.acknowledge(replace(dirt, entries=[]))
+    await bench.write(place, put("good", "1"))
+    dirt = await bench.dirt(place)
+    await bench.acknowledge(replace(dirt, entries=[one for one in dirt.entries if one.key == "good"]))
+    assert bench.field(place, "f") == b""
+    await bench.letters.pardon(place, "bad")
+    await bench.flush(place)
+    assert decode_revision(bench.field(place, "f")) == dirt.head.revision
+
+
+async def test_a_flush_is_told_of_letters_and_does_not_wake_a_worker_for_them(bench: Bench) -> None:
+    place = await poisoned(bench)
+    revision = bench.field(place, "=bad")[:9]
+    (state,) = await bench.hot.flush_state([place])
+    assert (state.dead, state.marks) == ({"bad": revision}, 1)
+    assert bench.due(place) is None
+
+
+async def test_a_flush_still_asks_for_what_is_dirty_beside_a_letter(bench: Bench) -> None:
+    place = await poisoned(bench)
+    await bench.write(place, put("good", "2"))
+    await bench.hot.flush_state([place])
+    assert bench.due(place) == bench.clock.micros
+
+
+async def test_a_suspect_is_no_letter_to_a_flush(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    await bench.accuse(await bench.dirt(place), "bad", attempts=3)
+    (state,) = await bench.hot.flush_state([place])
+    assert state.dead == {}
+
+
+async def test_as_many_letters_as_a_scope_has_keys_rest(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, *(put(f"k{number}", "1") for number in range(9_000)))
+    dirt = await bench.dirt(place)
+    for entry in dirt.entries:
+        bench.ask(
+            "HSET",
+            bench.key(place, "dead"),
+            f"{place.ref.member}={entry.key}",
+            bench.field(place, "=k0")[:9] + b"|1|3|0|why",
+        )
+    assert (await bench.acknowledge(replace(dirt, entries=[]))).left == 9_000
+    assert bench.due(place) is None
+    assert len(await letters(bench)) == 9_000

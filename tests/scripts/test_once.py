@@ -1,0 +1,245 @@
+"""R4: a call is applied once, however often and however late a network delivers it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sessioncache.errors import OutcomeUnknownError
+from sessioncache.hot.calls import Gone, Part, Taken, Unready, Written
+from sessioncache.hot.layout import Place
+from sessioncache.settings import OPERATION_ID_LIFETIME
+from tests.scripts.bench import BUCKETS, Bench, add, drop, push, put
+
+LIFETIME = OPERATION_ID_LIFETIME
+CALLS = {
+    "set": put("k", "[9]"),
+    "delete": drop("k"),
+    "append": push("k", "9", '"\\u0007/é\x7f"'),
+    "increment": add("n", "1"),
+}
+
+
+async def a_user(bench: Bench) -> Place:
+    """A user's scope with a list and a number."""
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("k", "[1]"), put("n", "1"))
+    return place
+
+
+async def others_write(bench: Bench, seconds: float, *, step: float = 20) -> None:
+    """Time passes while others write to the bucket."""
+    for _ in range(int(seconds / step)):
+        bench.clock.move(step)
+        await bench.write(bench.user(), put("others", "1"))
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_repeat_answers_the_first_reply_and_changes_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    place = await a_user(bench)
+    sent = bench.record_calls(monkeypatch)
+    written = await bench.write(place, CALLS[name])
+    values = await bench.values(place)
+    bench.clock.move(1)
+    _, revision, (incarnation, flushed, changed, results) = await sent.again(-2)
+    (part,) = written.parts
+    assert (revision, incarnation, flushed) == (written.revision, part.incarnation, part.flushed_through)
+    assert (changed == 1, results) == (part.changed, part.results)
+    assert await bench.values(place) == values
+
+
+async def test_a_first_copy_that_comes_after_its_repeat_does_not_apply_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = await a_user(bench)
+    sent = bench.record_calls(monkeypatch)
+    await bench.write(place, add("n", "1"))
+    await bench.write(place, put("n", "7"))
+    await sent.again(-2)
+    assert (await bench.values(place))["n"] == b"7"
+
+
+async def test_two_calls_that_are_alike_are_two_calls(bench: Bench) -> None:
+    place = await a_user(bench)
+    for _ in range(2):
+        await bench.write(place, add("n", "1"))
+    assert (await bench.values(place))["n"] == b"3"
+
+
+async def test_a_call_that_changed_nothing_is_over_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = await a_user(bench)
+    sent = bench.record_calls(monkeypatch)
+    await bench.write(place, drop("none"))
+    await bench.write(place, put("none", "1"))
+    await sent.again(-2)
+    assert (await bench.values(place))["none"] == b"1"
+
+
+async def test_a_repeat_under_another_incarnation_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = await a_user(bench)
+    sent = bench.record_calls(monkeypatch)
+    await bench.write(place, add("n", "1"))
+    bench.fail_over()
+    incarnation = (await bench.register())[place.ref.bucket]
+    assert await sent.again(0) == [b"incarnation", incarnation.encode()]
+
+
+async def test_a_call_that_knows_an_older_incarnation_learns_the_new_one_and_is_applied(bench: Bench) -> None:
+    place = await a_user(bench)
+    bench.fail_over()
+    await bench.register()
+    bench.ask("HSET", place.hash, "i", bench.ask("HGET", place.control, "incarnation"))
+    assert (await bench.write(place, add("n", "1"))).parts[0].results == [b"2"]
+
+
+async def test_a_long_result_is_remembered_as_applied(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = await a_user(bench)
+    sent = bench.record_calls(monkeypatch)
+    await bench.write(place, push("k", '"' + "x" * 70_000 + '"'))
+    assert await sent.again() == [b"applied"]
+    assert (await bench.values(place))["k"].count(b"x") == 70_000
+
+
+async def test_the_caller_is_told_where_a_result_is_not_known_any_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = await a_user(bench)
+    monkeypatch.setattr("sessioncache.hot.once._new_id", lambda: b"the same id")
+    await bench.write(place, push("k", '"' + "x" * 70_000 + '"'))
+    with pytest.raises(OutcomeUnknownError):
+        await bench.write(place, push("k", "1"))
+
+
+async def test_a_create_is_applied_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = bench.session()
+    sent = bench.record_calls(monkeypatch)
+    created = await bench.create(place, put("k", "1"))
+    await bench.write(place, put("k", "2"))
+    assert (await sent.again(0))[1] == created.revision, "the first reply, and not that there is one"
+    await bench.hot.delete(place, b"")
+    assert (await sent.again(0))[1] == created.revision
+    assert bench.field(place, "x"), "the copy brings nothing back"
+
+
+async def test_a_delete_of_a_session_is_applied_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = bench.session()
+    await bench.create(place)
+    sent = bench.record_calls(monkeypatch)
+    existed, deleted = await bench.hot.delete(place, b"")
+    await bench.create(place, put("k", "new"))
+    status, told, revision, *_ = await sent.again(0)
+    assert (status, told == 1, revision) == (b"ok", existed, deleted.revision)
+    assert await bench.values(place) == {"k": b"new"}
+
+
+async def test_a_late_copy_of_a_write_that_found_its_scope_cold_does_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = bench.user()
+    sent = bench.record_calls(monkeypatch)
+    with pytest.raises(Unready):
+        await bench.write(place, add("n", "1"))
+    late = len(sent)
+    await bench.install(place)
+    await bench.write(place, add("n", "1"))
+    await sent.again(late - 1)
+    assert await bench.values(place) == {"n": b"1"}
+
+
+async def test_a_late_copy_of_a_refused_write_does_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = await a_user(bench)
+    sent = bench.record_calls(monkeypatch)
+    refused = await bench.try_write(place, put("n", "5", b""))
+    assert not isinstance(refused, Written), "the key is there"
+    await bench.write(place, drop("n"))
+    assert await sent.again(0) == [b"stale", 1, 1]
+    assert "n" not in await bench.values(place)
+
+
+async def test_a_late_copy_of_a_delete_that_found_its_session_cold_does_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = bench.session()
+    sent = bench.record_calls(monkeypatch)
+    with pytest.raises(Unready):
+        await bench.hot.delete(place, b"")
+    late = len(sent)
+    await bench.create(place)
+    await sent.again(late - 1)
+    assert not bench.field(place, "x")
+
+
+async def test_a_late_copy_of_a_create_that_was_refused_creates_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = bench.session()
+    await bench.create(place)
+    sent = bench.record_calls(monkeypatch)
+    with pytest.raises(Taken):
+        await bench.create(place, token=b"")
+    await bench.hot.delete(place, b"")
+    await sent.again(0)
+    assert bench.field(place, "x")
+
+
+async def test_a_late_copy_of_a_write_to_an_earlier_life_does_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = bench.session()
+    birth = (await bench.create(place)).revision
+    sent = bench.record_calls(monkeypatch)
+    await bench.hot.delete(place, b"")
+    with pytest.raises(Gone):
+        await bench.hot.write([Part(place, [put("k", "1")], birth)])
+    await bench.create(place)
+    await sent.again(1)
+    assert await bench.values(place) == {}
+
+
+@pytest.mark.parametrize("phase", [0, 1, 60, 119])
+async def test_an_id_lives_its_lifetime_whenever_it_came(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, phase: int
+) -> None:
+    place = await a_user(bench)
+    bench.clock.move(phase)
+    sent = bench.record_calls(monkeypatch)
+    await bench.write(place, add("n", "1"))
+    await others_write(bench, LIFETIME - 1, step=1)
+    await sent.again(0)
+    assert (await bench.values(place))["n"] == b"2"
+
+
+@pytest.mark.parametrize("jump", [-365 * 86_400, -1_000, -1, 1, 130, 1_000, 365 * 86_400])
+@pytest.mark.parametrize("phase", [1, 60, 119])
+async def test_an_id_lives_its_lifetime_when_the_clock_is_set(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, jump: int, phase: int
+) -> None:
+    place = await a_user(bench)
+    sent = bench.record_calls(monkeypatch)
+    await bench.write(place, add("n", "1"))
+    bench.clock.move(jump + phase)
+    await others_write(bench, LIFETIME - 2 - phase, step=1)
+    await sent.again(0)
+    assert (await bench.values(place))["n"] == b"2"
+
+
+@pytest.mark.parametrize("jump", [0, -365 * 86_400, 365 * 86_400])
+async def test_ids_are_forgotten_in_the_end(bench: Bench, jump: int) -> None:
+    place = await a_user(bench)
+    bench.clock.move(jump)
+    await others_write(bench, 5 * LIFETIME, step=4)
+    held = sum(bench.ask("HLEN", bench.key(place, f"ops:{which}")) for which in "01")
+    assert held <= 2 * LIFETIME / 4 + 2
+
+
+async def test_each_bucket_remembers_its_own(bench: Bench) -> None:
+    names = [str(number) for number in range(99)]
+    places = [
+        next(place for place in map(bench.user, names) if place.ref.bucket == bucket) for bucket in range(BUCKETS)
+    ]
+    for place in places:
+        await bench.install(place)
+        await bench.write(place, put("k", "1"))
+    assert [bench.ask("HLEN", bench.key(place, "ops:0")) for place in places] == [1] * BUCKETS
