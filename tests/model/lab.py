@@ -1,0 +1,162 @@
+"""The servers of the model test, and what befalls them: a Valkey, an SQLite file, and one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from redis.asyncio import Redis
+
+from sessioncache.durable import schema
+from sessioncache.durable.engine import create_engine
+from sessioncache.durable.migrate import upgrade_schema
+from sessioncache.revisions import decode_revision, encode_revision
+from sessioncache.scopes import ScopeRef
+from tests.model.actors import Agent, SqlSwitch, Worker
+from tests.model.observing import BUCKETS, LAYOUT, SCOPES, Sql, View, read_hot, read_sql
+from tests.servers import RedisServer
+
+T = TypeVar("T")
+
+POISON = "poison"
+"""A text that the database refuses while it is told to."""
+_REFUSE = (
+    "CREATE TRIGGER IF NOT EXISTS refuse BEFORE INSERT ON sessioncache_state"
+    f" WHEN NEW.value LIKE '%{POISON}%' BEGIN SELECT RAISE(ABORT, 'refused'); END"
+)
+_FAST = 3_600_000_000
+"""Microseconds that a fast clock is ahead."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All keys of the server, as its files of that moment would bring them back."""
+
+    keys: tuple[tuple[bytes, int, Any], ...]
+    """Name, milliseconds to live (0: for ever), what DUMP gave."""
+
+
+NOTHING = Snapshot(())
+
+
+class Lab:
+    """Both servers; emptied for each example."""
+
+    def __init__(self) -> None:
+        memory = Path("/dev/shm")
+        self._folder = Path(tempfile.mkdtemp(prefix="sc-model-", dir=memory if memory.is_dir() else None))
+        self._server = RedisServer("valkey", enable_debug_command="yes").start()
+        self.client = self._server.client()
+        self._loop = asyncio.new_event_loop()
+        self.switch = SqlSwitch()
+        file = self._folder / "state.db"
+        self._engine = create_engine(f"sqlite:///{file}")
+        self.run(upgrade_schema(self._engine))
+        self._sql = sqlite3.connect(file, isolation_level=None, timeout=10)
+        self._redis = Redis(unix_socket_path=str(self._server.socket))
+
+    def close(self) -> None:
+        """End everything."""
+        self.run(self._engine.dispose())
+        self._sql.close()
+        self.client.close()
+        self._loop.close()
+        self._server.destroy()
+        shutil.rmtree(self._folder)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine."""
+        return self._loop.run_until_complete(work)
+
+    def reset(self) -> None:
+        """Empty both servers."""
+        self.switch.away = False
+        self.refuse(False)
+        for table in schema.metadata.tables:
+            self._sql.execute(f"DELETE FROM {table}")
+        self.client.flushall()
+
+    def agent(self) -> Agent:
+        """A process that uses the cache, and has looked at both tiers."""
+        agent = Agent(self._redis, self._engine, self.switch)
+        self.run(agent.tiers.installation.check())
+        return agent
+
+    def worker(self) -> Worker:
+        """A process that flushes."""
+        return Worker(self._redis, self._engine, self.switch)
+
+    def view(self) -> View:
+        """What both tiers hold now."""
+        told = self.client.execute_command("INFO", "replication")  # type: ignore[no-untyped-call]
+        return View(read_hot(self.client), self.sql(), told["master_replid"].encode())
+
+    def sql(self) -> Sql:
+        """What the durable tier holds now."""
+        return read_sql(self._sql)
+
+    # ---- what time brings
+
+    def end_leases(self, owners: Iterable[str]) -> None:
+        """Claims are over, as if their time had passed."""
+        for bucket in range(BUCKETS):
+            control = LAYOUT.control(bucket)
+            for name, value in self._control(bucket).items():
+                worker, began, _ = value.split(b"|") if name.startswith(b"c:") else (b"", b"", b"")
+                if worker.decode() in owners:
+                    self.client.hset(control, name, b"|".join((worker, began, b"1")))
+                    self.client.zadd(control[:-3] + b"dirty", {name[2:]: 1}, xx=True)
+
+    def end_loaders(self) -> None:
+        """Whoever holds a token has been silent for so long that another may take over."""
+        for bucket in range(BUCKETS):
+            for name, value in self._control(bucket).items():
+                if name.startswith(b"t:"):
+                    self.client.hset(LAYOUT.control(bucket), name, value.rsplit(b"|", 1)[0] + b"|1")
+
+    def evict(self, scopes: Iterable[ScopeRef] = SCOPES) -> None:
+        """Take hashes that may be taken: those with a time to live."""
+        for ref in scopes:
+            name = LAYOUT.hash(ref.bucket, ref.member)
+            if self.client.pttl(name) >= 0:
+                self.client.delete(name)
+
+    def expire_temp(self, ref: ScopeRef) -> None:
+        """The `temp:` keys of a session have not been used for an hour."""
+        self.client.delete(LAYOUT.place(ref).temp)
+
+    def hurry_clock(self, ref: ScopeRef) -> None:
+        """The scope was written by a server whose clock was fast; that server's clock is right from now on."""
+        name = LAYOUT.hash(ref.bucket, ref.member)
+        held: Any = self.client.hget(name, "r")
+        if held is not None:
+            self.client.hset(name, "r", encode_revision(decode_revision(held) + _FAST))
+
+    # ---- faults
+
+    def snapshot(self) -> Snapshot:
+        """What the server's files hold now."""
+        names: Any = self.client.keys("*")
+        return Snapshot(tuple((name, max(0, self.client.pttl(name)), self.client.dump(name)) for name in names))
+
+    def restore(self, snapshot: Snapshot, *, restart: bool) -> None:
+        """The server has what a snapshot has; with `restart` as after a restart, or on a lagging replica."""
+        self.client.flushall()
+        for name, ttl, dump in snapshot.keys:
+            self.client.restore(name, ttl, dump)
+        if restart:
+            self.client.execute_command("DEBUG", "CHANGE-REPL-ID")  # type: ignore[no-untyped-call]
+
+    def refuse(self, on: bool) -> None:
+        """Whether the database refuses poison as data."""
+        self._sql.execute(_REFUSE if on else "DROP TRIGGER IF EXISTS refuse")
+
+    def _control(self, bucket: int) -> dict[bytes, bytes]:
+        fields: Any = self.client.hgetall(LAYOUT.control(bucket))
+        return dict(fields)

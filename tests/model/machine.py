@@ -1,0 +1,134 @@
+"""The state machine: agents, and what workers, time and faults may do meanwhile, in any order."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from tests.model.agent_rules import AgentRules, actors, losses, names, picks
+from tests.model.base import TO_THE_END
+from tests.model.lab import NOTHING
+from tests.model.observing import SCOPES, session_scope
+from tests.model.state import SESSIONS
+
+actions = st.sampled_from(["set", "set", "drop", "create", "delete", "shared"])
+faults = st.sampled_from(["everything", "nothing", "files", "files"])
+
+
+class SessionCacheMachine(AgentRules):
+    """All rules."""
+
+    # ---- workers
+
+    @rule(worker=actors, steps=st.integers(1, 12), which=picks, lose=losses)
+    def work(self, worker: int, steps: int, which: int, lose: str) -> None:
+        """A worker does some steps of a round: claim, read, commit, acknowledge."""
+        self.work_steps(self.workers[worker], steps, which, lose)
+
+    @rule(worker=actors)
+    def finish_round(self, worker: int) -> None:
+        """A worker finishes its round, or does a whole one."""
+        self.work_steps(self.workers[worker], TO_THE_END)
+
+    # ---- races: what random order meets too seldom
+
+    @rule(worker=actors, steps=st.integers(1, 9), which=picks, agent=actors, name=names, action=actions)
+    def act_during_flush(self, worker: int, steps: int, which: int, agent: int, name: str, action: str) -> None:
+        """An agent writes while a worker is somewhere between its claim and its acknowledgement."""
+        self.work_steps(self.workers[worker], steps, which)
+        self.act(agent, name, action)
+        self.work_steps(self.workers[worker], TO_THE_END)
+
+    @rule(worker=actors, steps=st.integers(1, 9), which=picks, agent=actors, name=names, action=actions)
+    def overtake_worker(self, worker: int, steps: int, which: int, agent: int, name: str, action: str) -> None:
+        """A worker is so slow that another one takes over, and flushes what was written since."""
+        self.work_steps(self.workers[worker], steps, which)
+        self.lab.end_leases([one.worker.name for one in self.workers])
+        self.act(agent, name, action)
+        self.work_steps(self.workers[1 - worker], TO_THE_END)
+        self.work_steps(self.workers[worker], TO_THE_END)
+
+    @rule(agent=actors, name=names, hold=st.integers(1, 5), loads=st.booleans(), action=actions, worker=actors)
+    def overtake_loader(self, agent: int, name: str, hold: int, loads: bool, action: str, worker: int) -> None:
+        """A loader is so slow that another one writes, a worker flushes it, and it is evicted."""
+        self.work_steps(self.workers[worker], TO_THE_END)
+        self.lab.evict()
+        if loads:
+            self._get(agent, name, hold)
+        else:
+            self._create(agent, name, {"a": "number"}, hold, "")
+        self.act(1 - agent, name, action)
+        self.work_steps(self.workers[worker], TO_THE_END)
+        self.lab.evict()
+        self.finish_calls()
+
+    @rule(worker=actors, steps=st.integers(1, 9), which=picks, fault=faults, agent=actors, name=names, action=actions)
+    def forget_during_flush(
+        self, worker: int, steps: int, which: int, fault: str, agent: int, name: str, action: str
+    ) -> None:
+        """Redis forgets while a worker is at work; an agent goes on."""
+        self.work_steps(self.workers[worker], steps, which)
+        self._forget(fault, 0)
+        self.act(agent, name, action)
+        self.work_steps(self.workers[worker], TO_THE_END)
+
+    # ---- time and faults
+
+    @rule(scopes=st.sets(st.sampled_from(range(len(SCOPES))), min_size=1))
+    def evict(self, scopes: set[int]) -> None:
+        """Redis takes clean hashes."""
+        self.lab.evict([SCOPES[index] for index in sorted(scopes)])
+
+    @rule(fault=faults, pick=picks)
+    def forget(self, fault: str, pick: int) -> None:
+        """Redis forgets."""
+        self._forget(fault, pick)
+
+    @rule(event=st.sampled_from(["leases", "kill", "kill", "clock", "temp", "snapshot", "snapshot"]), which=picks)
+    def happen(self, event: str, which: int) -> None:
+        """Time passes, or a process ends."""
+        if event == "leases":
+            self.lab.end_leases([one.worker.name for one in self.workers])
+        elif event == "kill":
+            self._kill_worker(which % 2)
+        elif event == "clock":  # what is written was revised by a clock an hour ahead, which is right from now on
+            self.lab.hurry_clock(SCOPES[which % len(SCOPES)])
+        elif event == "temp":
+            self._expire_temp(SESSIONS[which % 2])
+        else:
+            self.snapshots.append(self.lab.snapshot())
+            del self.snapshots[:-3]
+
+    @rule(tells=st.sampled_from(["back", "back", "away", "refuses", "takes"]))
+    def database(self, tells: str) -> None:
+        """The database goes away or comes back, refuses poison or takes it."""
+        if tells in ("back", "away"):
+            self.lab.switch.away = tells == "away"
+            for call in self.calls.values():
+                call.away = call.away or self.lab.switch.away
+        else:
+            self.refused = self.refused or tells == "refuses"
+            self.lab.refuse(tells == "refuses")
+
+    def _forget(self, fault: str, pick: int) -> None:
+        if fault == "everything":
+            self.fault(NOTHING, restart=False)
+        elif fault == "nothing":  # a restart with all of its files, or a replica that lacks nothing
+            self.fault(self.lab.snapshot(), restart=True)
+        elif self.snapshots:
+            self.fault(self.snapshots[pick % len(self.snapshots)], restart=True)
+
+    def _kill_worker(self, worker: int) -> None:
+        """A worker is killed wherever it is; its claims end in time."""
+        old = self.workers[worker]
+        self.lab.run(old.crash())
+        self.lab.end_leases([old.worker.name])
+        self.lab.run(old.worker.aclose())
+        self.workers[worker] = self.lab.worker()
+
+    def _expire_temp(self, name: str) -> None:
+        self.lab.expire_temp(session_scope(name))
+        self.world = self.world.copy()
+        life = self.world.lives[name]
+        if life is not None:
+            life.temp = {}

@@ -1,0 +1,44 @@
+"""Comparing worlds: what a process reads that knows nothing yet, and what two worlds differ in."""
+
+from __future__ import annotations
+
+from tests.model.actors import Agent
+from tests.model.observing import APP_SCOPE, USER_SCOPE, session_scope
+from tests.model.state import SESSIONS, USER, World
+
+
+async def read_all(reader: Agent, world: World) -> World:
+    """What a process reads that knows nothing yet."""
+    shown = World(dict.fromkeys(SESSIONS))
+    for name, life in world.lives.items():
+        if life is None:
+            shown.lives[name] = None
+            assert await reader.cache.delete(USER, name) is False, f"{name} is there"
+            continue
+        session = await reader.cache.get(USER, name)
+        assert dict(session.state) == world.merged(name, session._birth), f"{name} shows {dict(session.state)}"
+        shown.lives[name] = life
+    for which, values in (("user", shown.user), ("app", shown.app)):
+        scope = reader.cache.user_scope(USER) if which == "user" else reader.cache.app_scope()
+        await scope.refresh()
+        values.update(scope.state)
+    return shown
+
+
+def differences(before: World, after: World) -> set[tuple[str, bytes]]:
+    """Scope id and field of what is not the same; of another life the head alone."""
+    found: set[tuple[str, bytes]] = set()
+    pairs = [(USER_SCOPE.id, before.user, after.user), (APP_SCOPE.id, before.app, after.app)]
+    for name in SESSIONS:
+        one, other, scope = before.lives[name], after.lives[name], session_scope(name).id
+        if one is not None and other is not None and one.birth == other.birth:
+            pairs.append((scope, one.keys, other.keys))
+        elif one is not other:
+            found.add((scope, b"!"))
+    absent = object()
+    for scope, one_side, other_side in pairs:
+        keys = {*one_side, *other_side}
+        found |= {
+            (scope, b"=" + key.encode()) for key in keys if one_side.get(key, absent) != other_side.get(key, absent)
+        }
+    return found

@@ -1,0 +1,148 @@
+"""The model: what both tiers together say, as plain Python, and what each operation makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from sessioncache import SessionExistsError, SessionNotFoundError, TypeMismatchError
+
+USER = "u"
+SESSIONS = ("s1", "s2")
+PREFIXES = ("", "user:", "app:", "temp:")
+
+Values = dict[str, Any]
+Outcome = tuple["World", Any]
+"""The world after an operation, and what the operation returns."""
+
+
+@dataclass
+class Life:
+    """One life of one session."""
+
+    birth: bytes
+    keys: Values = field(default_factory=dict)
+    temp: Values = field(default_factory=dict)
+
+
+@dataclass
+class World:
+    """Everything that can be read: of each session its present life, and the shared scopes."""
+
+    lives: dict[str, Life | None]
+    user: Values = field(default_factory=dict)
+    app: Values = field(default_factory=dict)
+
+    def copy(self) -> World:
+        """A world that shares nothing with this one."""
+        return deepcopy(self)
+
+    def life(self, name: str, birth: bytes) -> Life:
+        """The life that a handle belongs to; SessionNotFoundError where it is over."""
+        life = self.lives[name]
+        if life is None or life.birth != birth:
+            raise SessionNotFoundError(name)
+        return life
+
+    def values(self, name: str, birth: bytes, prefix: str) -> Values:
+        """The keys that a handle sees under a prefix."""
+        life = self.life(name, birth)
+        return {"": life.keys, "temp:": life.temp, "user:": self.user, "app:": self.app}[prefix]
+
+    def merged(self, name: str, birth: bytes) -> Values:
+        """What a session's handle shows as its state."""
+        return {prefix + key: value for prefix in PREFIXES for key, value in self.values(name, birth, prefix).items()}
+
+    def without_temp(self) -> World:
+        """What may outlive Redis."""
+        world = self.copy()
+        for life in filter(None, world.lives.values()):
+            life.temp = {}
+        return world
+
+
+def split(key: str) -> tuple[str, str]:
+    """The prefix of a key and its name."""
+    prefix = next((p for p in PREFIXES if p and key.startswith(p)), "")
+    return prefix, key[len(prefix) :]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a call does to keys; `kind` is the name of the method."""
+
+    kind: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    delete: tuple[str, ...] = ()
+
+    def on(self, scope: Callable[[str], Values]) -> Any:
+        """Do it to the dicts that `scope` gives for a prefix, and return what the call returns (None: a revision)."""
+        if self.kind == "update":
+            return self._update(scope)
+        ((full, argument),) = self.values.items()
+        prefix, key = split(full)
+        target = scope(prefix)
+        if self.kind == "delete":
+            return target.pop(key, _MISSING) is not _MISSING
+        return _increment(target, key, argument) if self.kind == "increment" else _append(target, key, argument)
+
+    def _update(self, scope: Callable[[str], Values]) -> None:
+        for full, value in self.values.items():
+            prefix, key = split(full)
+            scope(prefix)[key] = deepcopy(value)
+        for full in self.delete:
+            prefix, key = split(full)
+            scope(prefix).pop(key, None)
+
+
+_MISSING = object()
+
+
+def _increment(target: Values, key: str, by: int) -> int:
+    value = target.get(key, 0)
+    if type(value) is not int:
+        raise TypeMismatchError(key)
+    target[key] = value + by
+    return value + by
+
+
+def _append(target: Values, key: str, item: Any) -> int:
+    value = target.get(key, [])
+    if type(value) is not list:
+        raise TypeMismatchError(key)
+    target[key] = [*value, item]
+    return len(value) + 1
+
+
+def changed(world: World, name: str, birth: bytes, change: Change) -> Outcome:
+    """A change through a session's handle."""
+    world = world.copy()
+    world.life(name, birth)
+    result = change.on(lambda prefix: world.values(name, birth, prefix))
+    return world, result
+
+
+def changed_shared(world: World, which: str, change: Change) -> Outcome:
+    """A change through the handle of a shared scope."""
+    world = world.copy()
+    values = world.user if which == "user" else world.app
+    return world, change.on(lambda _: values)
+
+
+def created(world: World, name: str, state: Values, birth: bytes) -> Outcome:
+    """A create."""
+    if world.lives[name] is not None:
+        raise SessionExistsError(name)
+    world = world.copy()
+    world.lives[name] = Life(birth)
+    Change("update", state).on(lambda prefix: world.values(name, birth, prefix))
+    return world, None
+
+
+def deleted(world: World, name: str) -> Outcome:
+    """A delete of whatever life."""
+    world, existed = world.copy(), world.lives[name] is not None
+    world.lives[name] = None
+    return world, existed
