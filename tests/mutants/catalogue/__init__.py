@@ -1,0 +1,14 @@
+"""All mutations.  Whoever adds a guard adds the mutation that takes it out."""
+
+from __future__ import annotations
+
+from tests.mutants.catalogue import client, flushing, forgetting, hydrating, writing
+from tests.mutants.mutation import Mutation
+
+MUTATIONS: tuple[Mutation, ...] = (
+    *writing.MUTATIONS,
+    *flushing.MUTATIONS,
+    *hydrating.MUTATIONS,
+    *forgetting.MUTATIONS,
+    *client.MUTATIONS,
+)

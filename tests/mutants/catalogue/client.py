@@ -1,0 +1,84 @@
+"""Values and names: R19 and R20; and what a handle remembers of its writes: R11."""
+
+from __future__ import annotations
+
+from tests.mutants.mutation import Mutation
+
+_VALUES = "sessioncache/values.py"
+_REFUSED = "unit/test_values.py::test_what_is_not_exactly_json_is_refused_with_path_and_type"
+
+MUTATIONS = (
+    Mutation(
+        "ledger forgets",
+        "R11",
+        "sessioncache/ledger.py",
+        "now.entries = {k: e for k, e in now.entries.items() if e[0] > settled.revision}",
+        "now.entries = {}",
+        ("unit/test_ledger.py::test_what_was_written_since_is_kept",),
+    ),
+    Mutation("NaN accepted", "R19", _VALUES, "if not math.isfinite(item):", "if False:", (_REFUSED,)),
+    Mutation(
+        "tuple accepted",
+        "R19",
+        _VALUES,
+        '    else:\n        raise _refused(path, kind, f"the value at {path} is of type',
+        '    elif kind is not tuple:\n        raise _refused(path, kind, f"the value at {path} is of type',
+        (_REFUSED,),
+    ),
+    Mutation(
+        "1.0 becomes 1",
+        "R19",
+        _VALUES,
+        "        text = _encode(value)\n",
+        "        text = _encode(int(value) if type(value) is float and value.is_integer() else value)\n",
+        ("unit/test_values.py::test_the_hard_ones_come_back_exactly",),
+    ),
+    Mutation(
+        "surrogate pairs accepted",
+        "R19",
+        _VALUES,
+        "        _check_surrogates(key, value)\n",
+        "",
+        ("unit/test_values.py::test_a_high_and_a_low_surrogate_side_by_side_are_refused",),
+    ),
+    Mutation(
+        "dict keys become strings",
+        "R19",
+        _VALUES,
+        "            if type(name) is not str:\n",
+        "            if False:\n",
+        ("unit/test_values.py::test_a_dict_key_that_is_not_exactly_a_str_is_refused",),
+    ),
+    Mutation(
+        "Lua adds what it cannot count",
+        "R19",
+        "sessioncache/hot/lua/writing.lua",
+        "and #t <= 15 end",
+        "end",
+        ("scripts/test_writing.py::test_what_lua_cannot_add_exactly_is_left_to_the_client",),
+    ),
+    Mutation(
+        "names trimmed",
+        "R20",
+        "sessioncache/names.py",
+        "    return name\n",
+        "    return name.strip()\n",
+        ("unit/test_names.py::test_a_name_is_kept_verbatim",),
+    ),
+    Mutation(
+        "names folded",
+        "R20",
+        "sessioncache/names.py",
+        "    return name\n",
+        "    return name.casefold()\n",
+        ("unit/test_names.py::test_a_name_is_kept_verbatim",),
+    ),
+    Mutation(
+        "names run into each other",
+        "R20",
+        "sessioncache/scopes.py",
+        '        digest.update(len(data).to_bytes(4, "big"))\n',
+        "",
+        ("unit/test_scopes.py",),
+    ),
+)

@@ -1,0 +1,287 @@
+"""Writing: R1 to R5, R12, R14 to R16, as far as the scripts that write keep them."""
+
+from __future__ import annotations
+
+from tests.mutants.mutation import Mutation
+
+_LUA = "sessioncache/hot/lua/"
+_WRITING, _LIVES = "scripts/test_writing.py::", "scripts/test_lives.py::"
+_REVISIONS, _EXPIRY = "scripts/test_revisions.py::", "scripts/test_expiry.py::"
+
+MUTATIONS = (
+    Mutation(
+        "mark after the value",
+        "R1",
+        _LUA + "writing.lua",
+        """  mark(p.base, p.member, p.hash, p.marks, p.parents, p.delay)
+  destroy_token(p.ctl, p.member)
+  for i = 2, #p.values, 2 do p.values[i] = revision .. p.values[i] end
+  local values = p.values
+  for _, x in ipairs({'r', revision, 'v', revision, 'n', p.n, 'z', p.z}) do values[#values + 1] = x end
+  for _, x in ipairs(head) do values[#values + 1] = x end
+  in_chunks('HSET', p.hash, values)
+""",
+        """  destroy_token(p.ctl, p.member)
+  for i = 2, #p.values, 2 do p.values[i] = revision .. p.values[i] end
+  local values = p.values
+  for _, x in ipairs({'r', revision, 'v', revision, 'n', p.n, 'z', p.z}) do values[#values + 1] = x end
+  for _, x in ipairs(head) do values[#values + 1] = x end
+  in_chunks('HSET', p.hash, values)
+  mark(p.base, p.member, p.hash, p.marks, p.parents, p.delay)
+""",
+        (_WRITING + "test_marks_index_and_persist_come_before_the_values",),
+    ),
+    Mutation(
+        "phantom marks kept",
+        "R1",
+        _LUA + "ack.lua",
+        "if not value or rev_number(value) <= cleared then gone[#gone + 1] = ARGV[i] end",
+        "",
+        ("scripts/test_acknowledging.py::test_a_mark_without_a_field_goes_with_the_acknowledgement",),
+    ),
+    Mutation(
+        "a key's expected revision ignored",
+        "R2",
+        _LUA + "writing.lua",
+        "  if expected ~= '*' and expected ~= revision then return {'stale'} end\n",
+        "",
+        (_WRITING + "test_a_write_only_if_the_key_is_unchanged_is_refused_when_it_changed",),
+    ),
+    Mutation(
+        "if_revision ignored",
+        "R2",
+        _LUA + "writing.lua",
+        "  if p.if_revision ~= '' and p.if_revision ~= p.v then return 'stale' end\n",
+        "",
+        (_WRITING + "test_if_revision_refuses_a_scope_that_moved_on",),
+    ),
+    Mutation(
+        "revisions by TIME only",
+        "R3",
+        _LUA + "prelude.lua",
+        "return math.max(previous + 1, now())",
+        "return now()",
+        (_REVISIONS + "test_a_revision_grows_when_the_clock_is_set_back",),
+    ),
+    Mutation(
+        "create ignores what SQL knew",
+        "R3",
+        _LUA + "create.lua",
+        "previous = math.max(rev_number(session.r), rev_number(ARGV[9]))",
+        "previous = rev_number(session.r)",
+        (_REVISIONS + "test_a_create_is_above_what_sql_knew_of_the_id",),
+    ),
+    Mutation(
+        "hydrate ignores what SQL knew",
+        "R3",
+        "sessioncache/hydration.py",
+        'fields[b"r"] = encode_revision(stored.known)',
+        'fields[b"r"] = encode_revision(stored.head.revision)',
+        ("gaps/test_hydrated_revisions.py::test_a_write_after_a_hydrate_is_above_every_row_that_sql_has",),
+    ),
+    Mutation(
+        "unpadded revisions",
+        "R3",
+        "sessioncache/revisions.py",
+        ".translate(_FROM_STANDARD)[-DIGITS:]",
+        '.translate(_FROM_STANDARD).lstrip(b"-")',
+        ("unit/test_revisions.py::test_digits_are_ordered_as_the_numbers_are",),
+    ),
+    Mutation(
+        "unpadded revisions in Lua",
+        "R3",
+        _LUA + "prelude.lua",
+        "  for _ = 1, 9 do\n    local d = n % 64",
+        "  while n > 0 do\n    local d = n % 64",
+        ("gaps/test_hydrated_revisions.py::test_a_revision_has_nine_digits_however_early_the_clock",),
+    ),
+    Mutation(
+        "digits compared by the locale",
+        "R3",
+        _LUA + "ack.lua",
+        "if not holds_back and rev_number(R) > rev_number(h[4] or ZERO) then",
+        "if not holds_back and R > (h[4] or ZERO) then",
+        ("scripts/test_collation.py",),
+    ),
+    Mutation(
+        "blind retry",
+        "R4",
+        "sessioncache/hot/once.py",
+        'args = build((_new_id() if under else b"", under, _LIFETIME))',
+        'args = build((b"", under, _LIFETIME))',
+        ("gaps/test_once.py::test_a_call_whose_answer_was_lost_is_applied_once",),
+    ),
+    Mutation(
+        "operation not remembered",
+        "R4",
+        _LUA + "prelude.lua",
+        "  call('HSET', base .. 'ops:' .. which, op, text)\n",
+        "",
+        ("gaps/test_once.py::test_a_call_whose_answer_was_lost_is_applied_once",),
+    ),
+    Mutation(
+        "delete forgets its operation",
+        "R4",
+        _LUA + "delete.lua",
+        "remember(ctl, base, ARGV[3], ops, tonumber(ARGV[5]), reply)\n",
+        "",
+        ("gaps/test_once.py::test_a_delete_whose_answer_was_lost_says_that_the_session_existed",),
+    ),
+    Mutation(
+        "refusal not remembered",
+        "R4",
+        _LUA + "writing.lua",
+        "  remember(first.ctl, first.base, OPERATION, first.ops, LIFETIME, refusal)\n",
+        "",
+        ("gaps/test_once.py::test_a_copy_of_a_refused_call_that_comes_late_changes_nothing",),
+    ),
+    Mutation(
+        "one generation of operations",
+        "R4",
+        _LUA + "prelude.lua",
+        "for _, generation in ipairs({'0', '1'}) do",
+        "for _, generation in ipairs({'0'}) do",
+        ("gaps/test_once.py::test_an_operation_is_remembered_for_its_lifetime_whichever_generation_it_fell_into",),
+    ),
+    Mutation(
+        "repeat across incarnations",
+        "R4",
+        _LUA + "writing.lua",
+        "  if inc ~= UNDER then return {'incarnation', inc} end\n",
+        "",
+        ("gaps/test_once.py::test_a_call_is_not_repeated_in_another_incarnation",),
+    ),
+    Mutation(
+        "delete repeated across incarnations",
+        "R4",
+        _LUA + "delete.lua",
+        "if ARGV[3] ~= '' and ARGV[4] ~= inc then return {'incarnation', inc} end\n",
+        "",
+        ("gaps/test_once.py::test_a_delete_is_not_repeated_in_another_incarnation",),
+    ),
+    Mutation(
+        "no birth check on write",
+        "R5",
+        _LUA + "writing.lua",
+        "(p.deleted or h[3] ~= p.birth)",
+        "p.deleted",
+        (_LIVES + "test_a_write_through_a_handle_of_an_earlier_life_is_refused",),
+    ),
+    Mutation(
+        "no birth check on read",
+        "R5",
+        _LUA + "read.lua",
+        "(h[3] or (wanted ~= '' and wanted ~= h[2]))",
+        "h[3]",
+        (_LIVES + "test_a_read_through_a_handle_of_an_earlier_life_is_refused",),
+    ),
+    Mutation(
+        "no birth check on delete",
+        "R5",
+        _LUA + "delete.lua",
+        "if ARGV[1] ~= '' and (h[4] or ARGV[1] ~= h[3]) then",
+        "if ARGV[1] ~= '' and h[4] then",
+        (_LIVES + "test_a_delete_through_a_handle_of_an_earlier_life_is_refused",),
+    ),
+    Mutation(
+        "no birth check on temp:",
+        "R5",
+        _LUA + "writing.lua",
+        "p.fresh = h[1] ~= session.birth",
+        "p.fresh = false",
+        ("gaps/test_temp.py::test_temp_keys_of_an_earlier_life_are_not_met_by_a_write",),
+    ),
+    Mutation(
+        "no tombstone of a key",
+        "R14",
+        _LUA + "writing.lua",
+        "  in_chunks('HSET', p.hash, values)\nend\n",
+        """  in_chunks('HSET', p.hash, values)
+  for i = 1, #values, 2 do
+    if string.sub(values[i], 1, 1) == '=' and #values[i + 1] == 9 then call('HDEL', p.hash, values[i]) end
+  end
+end
+""",
+        (_LIVES + "test_the_tombstone_of_a_key_stays_until_it_is_acknowledged",),
+    ),
+    Mutation(
+        "tombstone of a key dropped before its acknowledgement",
+        "R14",
+        _LUA + "dirt.lua",
+        "      fields[#fields + 1] = value\n",
+        "      fields[#fields + 1] = value\n      if #value == 9 then call('HDEL', hash, field) end\n",
+        (_LIVES + "test_the_tombstone_of_a_key_stays_until_it_is_acknowledged",),
+    ),
+    Mutation(
+        "no tombstone of a session",
+        "R14",
+        _LUA + "delete.lua",
+        "call('HSET', hash, 'x', revision,",
+        "call('HSET', hash,",
+        (_LIVES + "test_a_tombstone_refuses_reads_and_writes",),
+    ),
+    Mutation(
+        "no last cleared",
+        "R14",
+        _LUA + "create.lua",
+        "'c', rev_digits(birth - 1)",
+        "'c', ZERO",
+        (_LIVES + "test_last_cleared_is_the_birth_less_one",),
+    ),
+    Mutation(
+        "entries at last cleared are read",
+        "R14",
+        "sessioncache/hot/tier.py",
+        "    if cleared != ZERO:\n",
+        "    if False:\n",
+        (_LIVES + "test_an_entry_at_last_cleared_is_not_read",),
+    ),
+    Mutation(
+        "entries at last cleared are added to",
+        "R14",
+        _LUA + "writing.lua",
+        "if not e or #e == 9 or rev_number(e) <= p.cleared then",
+        "if not e or #e == 9 then",
+        (_LIVES + "test_an_entry_at_last_cleared_counts_nothing_when_incremented",),
+    ),
+    Mutation(
+        "no PERSIST",
+        "R15",
+        _LUA + "prelude.lua",
+        "  call('PERSIST', hash)\nend",
+        "end",
+        (_EXPIRY + "test_a_dirty_scope_outlives_any_silence",),
+    ),
+    Mutation(
+        "EXPIRE without XX",
+        "R15",
+        _LUA + "read.lua",
+        "if left >= 0 and left < floor then call('PEXPIRE', key, ttl, 'XX') end",
+        "if left < floor then call('PEXPIRE', key, ttl) end",
+        (_EXPIRY + "test_a_read_never_gives_a_dirty_scope_a_time_to_live",),
+    ),
+    Mutation(
+        "temp: keys marked dirty",
+        "R16",
+        _LUA + "write.lua",
+        "if p.changed and p.kind == 't' then",
+        "if false then",
+        (_LIVES + "test_temp_keys_are_no_dirt_and_move_no_revision_of_the_session",),
+    ),
+    Mutation(
+        "temp: keys taken for the session's",
+        "R16",
+        "sessioncache/names.py",
+        "return Key(KeyScope.TEMP,",
+        "return Key(KeyScope.SESSION,",
+        ("gaps/test_temp.py::test_temp_values_never_reach_sql",),
+    ),
+    Mutation(
+        "temp: keys outlive their session",
+        "R16",
+        _LUA + "delete.lua",
+        "call('DEL', base .. 'temp:' .. string.sub(member, 2))\n",
+        "",
+        (_LIVES + "test_temp_keys_die_with_their_session",),
+    ),
+)
