@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test test-full lint bench mutants
+.PHONY: demo test test-full lint bench chaos mutants
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/demo.stamp
@@ -24,6 +24,10 @@ lint: $(VENV)/dev.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/hot_path.py
 	$(BIN)/python benchmarks/flush.py
+
+# Told by CHAOS_SECONDS, CHAOS_SEED, CHAOS_REDIS and CHAOS_DATABASE (docs/chaos.md).
+chaos: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.chaos
 
 mutants: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.mutants

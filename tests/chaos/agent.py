@@ -1,0 +1,191 @@
+"""An agent process of the chaos run: several actors over shared sessions, users and the app, all of it journalled.
+
+``python -m tests.chaos.agent NAME RUN REDIS DATABASE JOURNAL SEED``; SIGTERM: finish the calls under way, and end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from sessioncache import Session, SessionCache, SessionCacheError, SessionNotFoundError
+from tests.chaos.cast import ACTORS, APP, KEYS, TEMP_MARK, session_of, user_of
+from tests.chaos.journal import Failed, Journal
+
+_NUMBERS_OF_A_RUN = 10_000_000
+_LONGEST_LIST = 100
+_PAUSE = 0.02
+"""Mean seconds between two calls of one actor."""
+
+
+class Actor:
+    """Owns one session, and keys of its own in the scopes that it shares with others."""
+
+    def __init__(self, cache: SessionCache, journal: Journal, name: str, numbers: Iterator[int], chance: Any) -> None:
+        self._cache, self._journal, self._numbers, self._chance = cache, journal, numbers, chance
+        self._name, self._user, self._id = name, user_of(name), session_of(name)
+        self._session: Session | None = None
+        self._life = 0
+        self._list, self._length = next(numbers), 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Act until told to stop; whatever fails, go on."""
+        actions = [self._update] * 5 + [self._share] * 3 + [self._add] * 3 + [self._append] * 2 + [self._read] * 2
+        actions += [self._hide, self._end]
+        while not stop.is_set():
+            try:
+                if self._session is None:
+                    await self._find()
+                else:
+                    await self._chance.choice(actions)()
+            except (Failed, SessionCacheError) as error:
+                cause = error.__cause__ if isinstance(error, Failed) else error
+                if isinstance(cause, SessionNotFoundError) or self._chance.random() < 0.2:
+                    self._session = None
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), self._chance.expovariate(1 / _PAUSE))
+
+    # ---- lives
+
+    async def _find(self) -> None:
+        """The session as it is now, or a new life of it."""
+        life_cell = f"s|{self._user}|{self._id}"
+        try:
+            found = await self._cache.get(self._user, self._id)
+        except SessionNotFoundError:
+            self._journal.note(seen=life_cell, n=None)
+            await self._create(life_cell)
+            return
+        self._session, self._life = found, found.state["life"]["n"]
+        self._journal.note(seen=life_cell, n=self._life)
+
+    async def _create(self, life_cell: str) -> None:
+        life = next(self._numbers)
+        cells = {life_cell: life, self._private("life", life): life, self._private("k0", life): life}
+        with self._journal.call(sets=cells):
+            state: dict[str, Any] = {"life": {"n": life}, "k0": {"n": life}, "temp:secret": TEMP_MARK}
+            self._session = await self._cache.create(self._user, session_id=self._id, state=state)
+            self._life = life
+
+    async def _end(self) -> None:
+        if self._chance.random() < 0.3:
+            self._session = None
+            with self._journal.call(sets={f"s|{self._user}|{self._id}": None}):
+                await self._cache.delete(self._user, self._id)
+
+    # ---- keys
+
+    async def _update(self) -> None:
+        """Set and delete some keys of all scopes in one step, through the session."""
+        cells: dict[str, int | None] = {}
+        values, deleted = {}, []
+        for key in self._chance.sample(KEYS, self._chance.randint(1, 3)):
+            prefix = self._chance.choice(["", "", "user:", "app:"])
+            name = key if not prefix else f"{prefix}{self._name}-{key}"
+            number = next(self._numbers) if self._chance.random() < 0.8 else None
+            cells[self._cell(name)] = number
+            if number is None:
+                deleted.append(name)
+            else:
+                values[name] = self._value(number)
+        with self._journal.call(sets=cells, life=self._life_fact()):
+            await self._handle.update(values, delete=deleted)
+
+    async def _share(self) -> None:
+        """Set a key through a handle on the shared scope itself."""
+        key = f"{self._name}-{self._chance.choice(KEYS)}"
+        number = next(self._numbers)
+        of_user = self._chance.random() < 0.5
+        scope = self._cache.user_scope(self._user) if of_user else self._cache.app_scope()
+        with self._journal.call(sets={self._cell(f"{'user' if of_user else 'app'}:{key}"): number}):
+            await scope.set(key, self._value(number))
+
+    async def _add(self) -> None:
+        """Add to a counter that all agents share."""
+        key = self._chance.choice(["user:total", "app:total"])
+        with self._journal.call(adds=self._cell(key), by=1, life=self._life_fact()):
+            await self._handle.increment(key)
+
+    async def _append(self) -> None:
+        if self._length >= _LONGEST_LIST:
+            self._list, self._length = next(self._numbers), 0
+        self._length += 1
+        key, number = f"user:{self._name}-list{self._list}", next(self._numbers)
+        with self._journal.call(appends=self._cell(key), item=number, life=self._life_fact()):
+            await self._handle.append(key, number)
+
+    async def _read(self) -> None:
+        key = self._chance.choice(KEYS)
+        name = self._chance.choice([key, f"user:{self._name}-{key}", f"app:{self._name}-{key}"])
+        cell = self._cell(name)
+        value = await self._handle.get(name)
+        self._journal.note(seen=cell, n=None if value is None else value["n"])
+
+    async def _hide(self) -> None:
+        await self._handle.set("temp:secret", f"{TEMP_MARK}-{next(self._numbers)}")
+
+    # ---- names
+
+    @property
+    def _handle(self) -> Session:
+        if self._session is None:
+            raise Failed
+        return self._session
+
+    def _life_fact(self) -> list[Any]:
+        """That the session lives this life, if the call succeeds."""
+        return [f"s|{self._user}|{self._id}", self._life]
+
+    def _cell(self, key: str) -> str:
+        if key.startswith("user:"):
+            return f"u|{self._user}|{key[5:]}"
+        return f"a|{key[4:]}" if key.startswith("app:") else self._private(key, self._life)
+
+    def _private(self, key: str, life: int) -> str:
+        return f"s|{self._user}|{self._id}|{life}|{key}"
+
+    def _value(self, number: int) -> dict[str, Any]:
+        return {"n": number, "pad": "x" * self._chance.choice([0, 10, 200, 2000])}
+
+
+async def flush_often(cache: SessionCache, journal: Journal, stop: asyncio.Event) -> None:
+    """Wait again and again until all is durable; each success is evidence for the verdict."""
+    while not stop.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), 1)
+        with suppress(Failed), journal.call(flush=True):
+            await cache.flush(4)
+
+
+async def open_cache(redis_url: str, database_url: str) -> SessionCache:
+    """A cache as soon as the servers let us."""
+    while True:
+        try:
+            return await SessionCache.connect(redis_url, database_url, app=APP, timeout=2.0)
+        except ConnectionError:
+            await asyncio.sleep(0.1)
+
+
+async def main(name: str, run: int, redis_url: str, database_url: str, journal_path: str, seed: str) -> None:
+    """Act until SIGTERM."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    journal = Journal(Path(journal_path), run)
+    numbers, chance = count(run * _NUMBERS_OF_A_RUN + 1), random.Random(f"{seed}-{name}-{run}")
+    cache = await open_cache(redis_url, database_url)
+    try:
+        actors = [Actor(cache, journal, f"{name}-{actor}", numbers, chance) for actor in range(ACTORS)]
+        await asyncio.gather(*(actor.run(stop) for actor in actors), flush_often(cache, journal, stop))
+    finally:
+        await cache.aclose()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:]))

@@ -1,0 +1,196 @@
+"""The verdict: what was acknowledged is what is readable, or was overwritten by a later acknowledged write."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from tests.chaos.journal import BROKEN, OK, REFUSED, UNKNOWN, Story
+from tests.chaos.snapshot import Dirt, Values
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write of a cell."""
+
+    at: int
+    value: int | None
+    outcome: str
+    durable: bool
+
+
+@dataclass(slots=True)
+class Findings:
+    """What the verdict rests on."""
+
+    acknowledged: int = 0
+    lost: int = 0
+    redis_lost: int = 0
+    resurrected: int = 0
+    temp_leaks: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def say(self, problem: str) -> None:
+        """Note something that must not be."""
+        self.problems.append(problem)
+
+
+class Judge:
+    """Compares what is there with what agents were told, given what Redis was made to forget."""
+
+    def __init__(self, stories: Iterable[Story], dirts: Sequence[Dirt]) -> None:
+        self._stories = list(stories)
+        self._dirts = dirts
+        self.findings = Findings()
+        self._writes: dict[str, list[Write]] = defaultdict(list)
+        self._items: dict[str, list[Write]] = defaultdict(list)
+        self._sums: dict[str, dict[str, int]] = defaultdict(lambda: {OK: 0, UNKNOWN: 0, REFUSED: 0, BROKEN: 0})
+        for story in self._stories:
+            self._take(story)
+
+    def judge(self, final: Mapping[str, Any]) -> Findings:
+        """All cells at the end."""
+        for story in self._stories:
+            for seen in story.seen:
+                self._check_seen(seen)
+        for cell in self._writes:
+            if self._lives(cell, final):
+                self._check_cell(cell, final.get(cell), self._writes[cell], self._dirts, "at the end", count=True)
+        self._check_strangers(final)
+        for cell, items in self._items.items():
+            self._check_list(cell, final.get(cell) or [], items)
+        for cell, sums in self._sums.items():
+            self._check_counter(cell, int(final.get(cell) or 0), sums)
+        return self.findings
+
+    # ---- the journals
+
+    def _take(self, story: Story) -> None:
+        for call in story.calls:
+            what, told = call.what, (call.at, call.outcome, call.durable)
+            if call.outcome == BROKEN:
+                self.findings.say(f"an agent met {call.error}")
+            if "flush" not in what and call.outcome == OK:
+                self.findings.acknowledged += 1
+            for cell, value in what.get("sets", {}).items():
+                self._note(self._writes[cell], value, *told)
+            if "appends" in what:
+                self._note(self._items[what["appends"]], what["item"], *told)
+            if "adds" in what:
+                self._sums[what["adds"]][call.outcome] += what["by"]
+            if what.get("life") and call.outcome == OK:  # a call through a handle succeeds only while its life lasts
+                self._note(self._writes[what["life"][0]], what["life"][1], *told)
+
+    @staticmethod
+    def _note(writes: list[Write], value: int | None, at: int, outcome: str, durable: bool) -> None:
+        writes.append(Write(at, value, outcome, durable))
+
+    # ---- cells
+
+    def _check_seen(self, seen: dict[str, Any]) -> None:
+        """What an agent read must be what it had last been told, unless Redis had been made to forget that."""
+        before = [write for write in self._writes.get(seen["seen"], []) if write.at < seen["at"]]
+        dirts = [dirt for dirt in self._dirts if dirt.at < seen["t"]]
+        self._check_cell(seen["seen"], seen["n"], before, dirts, f"read at {seen['t']:.3f}", count=False)
+
+    def _check_cell(
+        self, cell: str, value: int | None, writes: Sequence[Write], dirts: Sequence[Dirt], when: str, *, count: bool
+    ) -> None:
+        told = [at for at, write in enumerate(writes) if write.outcome == OK]
+        recent = [write for write in writes[told[-1] if told else 0 :] if write.outcome != REFUSED]
+        wanted = {write.value for write in recent} | (set() if told else {None})
+        if value in wanted:
+            return
+        if self._was_forgotten(cell, wanted, dirts) and value in self._since_durable(writes):
+            self.findings.redis_lost += count
+        elif _is_life(cell) and value is not None:
+            self.findings.resurrected += 1
+            self.findings.say(f"{cell} came back as {value} instead of {_some(wanted)}, {when}")
+        else:
+            self.findings.lost += 1
+            self.findings.say(f"{cell} is {value} instead of {_some(wanted)}, {when}")
+
+    @staticmethod
+    def _was_forgotten(cell: str, wanted: set[int | None], dirts: Sequence[Dirt]) -> bool:
+        """Whether it was dirty at a fault, or its session's end was: with that, the keys of that life are back."""
+        if any(cell in dirt.cells and dirt.cells[cell] in wanted for dirt in dirts):
+            return True
+        kind, *rest = cell.split("|")
+        if kind != "s" or len(rest) == 2:
+            return False
+        life, number = "|".join(["s", *rest[:2]]), int(rest[2])
+        return any(life in dirt.cells and dirt.cells[life] != number for dirt in dirts)
+
+    @staticmethod
+    def _since_durable(writes: Sequence[Write]) -> set[int | None]:
+        """What may be left when Redis forgets: nothing older than what flush() has shown to be durable."""
+        durable = [at for at, write in enumerate(writes) if write.durable]
+        left = {write.value for write in writes[durable[-1] if durable else 0 :] if write.outcome != REFUSED}
+        return left if durable else left | {None}
+
+    def _lives(self, cell: str, final: Mapping[str, Any]) -> bool:
+        """Whether a cell is to be compared: keys of a session die with its life."""
+        parts = cell.split("|")
+        return parts[0] != "s" or len(parts) == 3 or str(final.get("|".join(parts[:3]))) == parts[3]
+
+    def _check_strangers(self, final: Mapping[str, Any]) -> None:
+        """Nothing is there that nobody wrote there, entries of an earlier life included."""
+        for cell in final:
+            if cell not in self._writes and cell not in self._items and cell not in self._sums:
+                self.findings.resurrected += 1
+                self.findings.say(f"{cell} is there, and nobody wrote it")
+
+    # ---- lists and counters
+
+    def _check_list(self, cell: str, found: Sequence[int], items: Sequence[Write]) -> None:
+        """Every item once, in order; only those may be missing that Redis was made to forget."""
+        if list(found) != sorted(set(found)):
+            wrong = [item for before, item in pairwise(found) if item <= before]
+            self.findings.say(f"{cell} holds items twice or out of order: {wrong}")
+        possible = {item.value for item in items if item.outcome != REFUSED}
+        if not possible.issuperset(found):
+            refused = sorted(set(found) - possible)
+            self.findings.say(f"{cell} holds items that were refused: {refused}")
+        forgotten = {item for dirt in self._dirts for item in dirt.cells.get(cell) or []}
+        for item in items:
+            if item.outcome == OK and item.value not in found:
+                self._note_missing(cell, item, excused=item.value in forgotten and not item.durable)
+
+    def _note_missing(self, cell: str, item: Write, *, excused: bool) -> None:
+        if excused:
+            self.findings.redis_lost += 1
+            return
+        self.findings.lost += 1
+        self.findings.say(f"{cell} lacks {item.value}")
+
+    def _check_counter(self, cell: str, found: int, sums: Mapping[str, int]) -> None:
+        """At least what was acknowledged, at most that and what is unknown."""
+        missing = sums[OK] - found
+        excused = min(max(missing, 0), sum(dirt.counters.get(cell, 0) for dirt in self._dirts))
+        self.findings.redis_lost += excused
+        if missing > excused:
+            self.findings.lost += missing - excused
+            self.findings.say(f"{cell} is {found}, {sums[OK]} were acknowledged")
+        if found > sums[OK] + sums[UNKNOWN]:
+            self.findings.say(f"{cell} is {found}: more than the {sums[OK]} acknowledged and {sums[UNKNOWN]} unknown")
+
+
+def compare(findings: Findings, views: Mapping[str, Values]) -> None:
+    """Hot, cold and SQL must be the same."""
+    (name, first), *others = views.items()
+    for other, values in others:
+        for cell in sorted(first.keys() | values.keys()):
+            if first.get(cell) != values.get(cell):
+                findings.lost += 1
+                findings.say(f"{cell} is {first.get(cell)} {name} and {values.get(cell)} {other}")
+
+
+def _is_life(cell: str) -> bool:
+    return cell.startswith("s|") and cell.count("|") == 2
+
+
+def _some(values: set[int | None]) -> str:
+    return ", ".join(sorted(map(str, values))[-5:])
