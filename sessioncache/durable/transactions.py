@@ -40,12 +40,20 @@ async def finished(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        while not task.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()
+        await _wait_out(task, asyncio.get_running_loop().time() + 2 * BUSY_TIMEOUT)
         raise
+
+
+async def _wait_out(task: asyncio.Future[Any], end: float) -> None:
+    """Wait for a task, whoever else cancels; one whose driver never answers is left behind at `end`."""
+    loop = asyncio.get_running_loop()
+    while not task.done() and loop.time() < end:
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task], timeout=end - loop.time())
+    if not task.done():
+        task.cancel()
+    elif not task.cancelled():
+        task.exception()
 
 
 async def abandonable(work: Coroutine[Any, Any, T]) -> T:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tenacity import wait_random_exponential
 
 from sessioncache.deadline import within
+from sessioncache.durable.errors import RefusedDataError
 from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.hot.link import HotLink
@@ -96,7 +97,7 @@ class FlushWorker:
                     await self._check()
                     await self._work()
                     failures = 0
-                except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+                except (HotTierUnavailableError, DurableTierUnavailableError, RefusedDataError) as error:
                     failures += 1
                     logger.warning("a tier is away, trying again: %s", error)
                     await self._pause(pauses(_Attempt(failures)))  # type: ignore[arg-type]
