@@ -24,9 +24,11 @@ lint: $(VENV)/dev.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/hot_path.py
 	$(BIN)/python benchmarks/flush.py
+	$(BIN)/python benchmarks/incarnation_check.py
 
 # Told by CHAOS_SECONDS, CHAOS_SEED, CHAOS_REDIS and CHAOS_DATABASE (docs/chaos.md).
 chaos: $(VENV)/dev.stamp
+	MODEL_SECONDS=$${CHAOS_SECONDS:-120} $(BIN)/pytest -q tests/model
 	$(BIN)/python -m tests.chaos
 
 mutants: $(VENV)/dev.stamp

@@ -241,6 +241,15 @@ class Process:
             raise RuntimeError(f"the process ended:\n{self.finish()[2]}")
         return line.rstrip("\n")
 
+    def complained(self) -> str:
+        """What it has written to stderr since it was last asked."""
+        descriptor = self._pipe(self._popen.stderr).fileno()
+        os.set_blocking(descriptor, False)
+        try:
+            return os.read(descriptor, 1024 * 1024).decode()
+        except BlockingIOError:
+            return ""
+
     def wait_until_stopped(self, seconds: float = 20) -> None:
         """Wait until the process has been stopped by SIGSTOP, as it may do itself."""
         wait_until(lambda: self._state() == "T", seconds, "the process is stopped")
