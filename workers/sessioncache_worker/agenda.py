@@ -8,23 +8,25 @@ class Agenda:
 
     def __init__(self) -> None:
         self._due: dict[int, float] = {}
+        self._announced: dict[int, float] = {}
 
     def announce(self, bucket: int, now: float) -> None:
         """There may be work in a bucket now (or at that time, if nothing is due there earlier)."""
         self._due[bucket] = min(now, self._due.get(bucket, now))
+        self._announced[bucket] = max(now, self._announced.get(bucket, now))
 
     def note(self, bucket: int, wait: float | None, now: float) -> None:
         """After a look that began at `now`: the next scope is due in `wait` seconds; None: the bucket was empty.
 
         What was announced since then stays.
         """
-        announced = self._due.get(bucket, now)
-        if announced > now and (wait is None or announced < now + wait):
-            return
-        if wait is None:
-            self._due.pop(bucket, None)
+        announced = self._announced.pop(bucket, now)
+        times = [announced] if announced > now else []
+        times += [] if wait is None else [now + wait]
+        if times:
+            self._due[bucket] = min(times)
         else:
-            self._due[bucket] = now + wait
+            self._due.pop(bucket, None)
 
     def due(self, now: float, most: int) -> list[int]:
         """Buckets to look at now, those longest due first."""

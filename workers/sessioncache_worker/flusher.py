@@ -100,6 +100,9 @@ class Flusher:
         if result.fenced:
             logger.warning("%d buckets were taken over by another Redis: registering them again", len(result.fenced))
             await self._tiers.registrar.register(result.fenced)
+            for dirt in batch:
+                if dirt.bucket in result.fenced:  # to be read again, under the new incarnation
+                    await self.put_off(dirt.bucket, [dirt.kind.value + dirt.scope_id], 0.0)
         return result.committed
 
     async def acknowledge(self, committed: list[Committed]) -> int:

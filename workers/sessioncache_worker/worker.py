@@ -173,6 +173,7 @@ class FlushWorker:
         try:
             await self._tiers.registrar.register(bucket for bucket, found in claims.items() if found is None)
         except (HotTierUnavailableError, DurableTierUnavailableError):
+            self._held.clear()
             await self._give_back(claimed)
             raise
         return claimed
