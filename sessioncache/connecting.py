@@ -90,11 +90,12 @@ async def open_urls(
         yield redis_url, database_url
         return
     check_both(redis_url, database_url)
+    from sessioncache.durable.migrate import upgrade_database
     from sessioncache.embedded import Embedded
 
     embedded = await Embedded.open(data_dir, start_worker=start_worker)
     try:
-        await _upgrade(embedded.database_url)
+        await upgrade_database(embedded.database_url)
         yield embedded.redis_url, embedded.database_url
     finally:
         await embedded.aclose()
@@ -134,14 +135,3 @@ def _tiers(redis_url: str, database_url: str, settings: CacheSettings) -> Tiers:
 
     link = HotLink.from_url(redis_url, connect_timeout=settings.timeout)
     return Tiers(link, DurableTier.connect(database_url), settings)
-
-
-async def _upgrade(database_url: str) -> None:
-    from sessioncache.durable.engine import create_engine
-    from sessioncache.durable.migrate import upgrade_schema
-
-    engine = create_engine(database_url)
-    try:
-        await upgrade_schema(engine)
-    finally:
-        await engine.dispose()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from sessioncache.durable.engine import prepare_engine
+from sessioncache.durable.engine import create_engine, prepare_engine
 from sessioncache.durable.schema import SCHEMA_REVISION, VERSION_TABLE
 from sessioncache.durable.transactions import reading, writing
 from sessioncache.errors import ConfigurationError, SchemaVersionError
@@ -51,6 +51,15 @@ async def upgrade_schema(engine: AsyncEngine) -> str:
             await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ADVISORY_LOCK})
         await connection.run_sync(_upgrade)
     return SCHEMA_REVISION
+
+
+async def upgrade_database(url: str) -> str:
+    """Bring the schema of the database behind a URL up to date (see `upgrade_schema`)."""
+    engine = create_engine(url)
+    try:
+        return await upgrade_schema(engine)
+    finally:
+        await engine.dispose()
 
 
 def _revision(connection: Connection) -> str | None:

@@ -11,20 +11,11 @@ import sys
 from collections.abc import Sequence
 
 
-async def _upgrade(database_url: str) -> None:
-    from sessioncache.durable.engine import create_engine
-    from sessioncache.durable.migrate import upgrade_schema
-
-    engine = create_engine(database_url)
-    try:
-        await upgrade_schema(engine)
-    finally:
-        await engine.dispose()
-
-
 def main(arguments: Sequence[str]) -> None:
     """Does not return: the process becomes the worker, with the same id and the lock it holds."""
-    asyncio.run(_upgrade(arguments[arguments.index("--database") + 1]))
+    from sessioncache.durable.migrate import upgrade_database
+
+    asyncio.run(upgrade_database(arguments[arguments.index("--database") + 1]))
     os.execv(sys.executable, [sys.executable, "-P", "-m", "sessioncache_worker", *arguments])
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from sessioncache.cli.options import tier_options
 
 if TYPE_CHECKING:
     from sessioncache.settings import WorkerSettings
@@ -35,22 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    env = os.environ.get
-    parser.add_argument(
-        "--redis", metavar="URL", default=env("SESSIONCACHE_REDIS_URL"), help="Redis or Valkey [SESSIONCACHE_REDIS_URL]"
-    )
-    parser.add_argument(
-        "--database",
-        metavar="URL",
-        default=env("SESSIONCACHE_DATABASE_URL"),
-        help="SQL database [SESSIONCACHE_DATABASE_URL]",
-    )
-    parser.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        default=env("SESSIONCACHE_DATA_DIR", ".sessioncache"),
-        help="without URLs: the folder of the embedded default [SESSIONCACHE_DATA_DIR, ./.sessioncache]",
-    )
+    tier_options(parser)
     parser.add_argument(
         "--flush-delay", metavar="S", type=float, help="seconds from the first change of a clean scope to its flush (1)"
     )
