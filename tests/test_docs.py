@@ -1,0 +1,30 @@
+"""What the documents say of tests is true: every test that they name exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+_NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+def named_tests(document: Path) -> list[tuple[str, str]]:
+    return _NAMED.findall(document.read_text())
+
+
+@pytest.mark.parametrize("document", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_every_test_that_a_document_names_exists(document: Path) -> None:
+    missing = [
+        f"{file}::{name}"
+        for file, name in named_tests(document)
+        if not (ROOT / file).is_file() or (name and f"def {name}(" not in (ROOT / file).read_text())
+    ]
+    assert missing == []
+
+
+def test_each_guarantee_names_a_test() -> None:
+    assert len(named_tests(ROOT / "docs" / "guarantees.md")) >= 15
