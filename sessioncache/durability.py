@@ -14,6 +14,7 @@ from sessioncache.errors import (
     DurableTierUnavailableError,
     FlushTimeoutError,
     HotTierUnavailableError,
+    MemoryFullError,
     WriteLostError,
 )
 from sessioncache.hot.calls import Content, FlushState, Gone, Wanted
@@ -70,7 +71,7 @@ async def _round(tiers: Tiers, todo: list[tuple[Ledger, Pending]], *, patient: b
                     ledger.forget(pending)
                 else:
                     left.append((ledger, pending))
-        except (HotTierUnavailableError, DurableTierUnavailableError):
+        except (HotTierUnavailableError, DurableTierUnavailableError, MemoryFullError):
             return left + [one for one in todo[at:] if one not in left]
     return left
 

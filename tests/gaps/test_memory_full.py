@@ -9,7 +9,7 @@ import redis
 
 from sessioncache import MemoryFullError, Session, SessionCache
 from tests.conftest import StartRedis
-from tests.helpers import Urls, connect, drain, raw, session, stored_values, upgrade
+from tests.helpers import Urls, connect, drain, open_worker, raw, session, stored_values, upgrade
 
 
 @pytest.fixture
@@ -57,3 +57,24 @@ async def test_writes_are_refused_when_memory_is_full(full_cache: SessionCache, 
     with pytest.raises(MemoryFullError):
         await made.set("a", 2)
     assert await made.get("a") == 1
+
+
+async def test_whoever_starts_on_an_empty_redis_without_memory_flushes_deletes_and_reads_on(full_urls: Urls) -> None:
+    async with connect(full_urls) as cache:
+        await cache.create("ada", session_id="s1")
+        await drain(full_urls)
+    with raw(full_urls.redis) as client:
+        client.execute_command("FLUSHALL", "SYNC")
+        client.rpush("other", *("x" * 1_000 for _ in range(2_000)))
+        client.config_set("maxmemory", int(client.info("memory")["used_memory"]) - 1_000_000)
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            client.set("another", "x")
+    async with connect(full_urls) as cache, open_worker(full_urls) as worker:
+        assert await worker.flush_once() == 0
+        assert await cache.delete("ada", "s1") is True
+        assert await worker.flush_once() == 0
+        await cache.flush(5)
+        with pytest.raises(MemoryFullError):
+            await cache.create("ada")
+        with raw(full_urls.redis) as client:
+            client.delete("other")

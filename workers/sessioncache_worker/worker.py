@@ -17,7 +17,7 @@ from tenacity import wait_random_exponential
 from sessioncache.deadline import within
 from sessioncache.durable.errors import RefusedDataError
 from sessioncache.durable.tier import DurableTier
-from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, MemoryFullError
 from sessioncache.hot.link import HotLink
 from sessioncache.settings import CacheSettings, WorkerSettings
 from sessioncache.tiers import Tiers
@@ -39,6 +39,8 @@ _OF_A_BUCKET = 8
 _BUCKETS_AT_ONCE = 256
 _HEARTBEAT = 5.0
 """Seconds between two heartbeats."""
+_AWAY = (HotTierUnavailableError, DurableTierUnavailableError, MemoryFullError)
+"""What a worker outlives, however long it lasts."""
 _TIMEOUT = 5.0
 """Seconds an exchange with Redis may take."""
 
@@ -97,7 +99,7 @@ class FlushWorker:
                     await self._check()
                     await self._work()
                     failures = 0
-                except (HotTierUnavailableError, DurableTierUnavailableError, RefusedDataError) as error:
+                except (*_AWAY, RefusedDataError) as error:
                     failures += 1
                     logger.warning("a tier is away, trying again: %s", error)
                     await self._pause(pauses(_Attempt(failures)))  # type: ignore[arg-type]

@@ -314,6 +314,14 @@ MUTATIONS = (
         (_MEMORY + "test_sessions_and_keys_are_deleted_when_memory_is_full",),
     ),
     Mutation(
+        "starting needs memory",
+        "R15",
+        _LUA + "record.lua",
+        "#!lua flags=allow-oom\n",
+        "#!lua\n",
+        (_MEMORY + "test_whoever_starts_on_an_empty_redis_without_memory_flushes_deletes_and_reads_on",),
+    ),
+    Mutation(
         "deleting keys needs memory",
         "R15",
         "sessioncache/hot/tier.py",
