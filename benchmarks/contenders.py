@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -85,6 +86,10 @@ def recording() -> Iterator[list[Sequence[Argument]]]:
         HotLink.exchange = exchange  # type: ignore[method-assign]
 
 
+_OPERATION_AT = 4
+"""Place of the operation id among the arguments of a write."""
+
+
 class Raw:
     """The very commands that the cache sends, through redis-py, with nothing done to the replies."""
 
@@ -120,7 +125,10 @@ class Raw:
         return await self._run("update", number)
 
     async def _run(self, operation: str, number: int) -> object:
-        command = self._recorded[number][operation]
+        command = list(self._recorded[number][operation])
+        if operation != "merged_get":
+            # A recorded operation id would be answered from memory (R4), without writing anything.
+            command[3 + int(command[2]) + _OPERATION_AT] = os.urandom(15)
         reply: object = await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
         return reply
 
