@@ -64,7 +64,7 @@ async def test_whoever_starts_on_an_empty_redis_without_memory_flushes_deletes_a
         await cache.create("ada", session_id="s1")
         await drain(full_urls)
     with raw(full_urls.redis) as client:
-        client.execute_command("FLUSHALL", "SYNC")
+        client.execute_command("FLUSHALL", "SYNC")  # type: ignore[no-untyped-call]
         client.rpush("other", *("x" * 1_000 for _ in range(2_000)))
         client.config_set("maxmemory", int(client.info("memory")["used_memory"]) - 1_000_000)
         with pytest.raises(redis.exceptions.OutOfMemoryError):
