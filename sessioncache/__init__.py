@@ -40,11 +40,13 @@ from sessioncache.errors import (
 from sessioncache.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, new_session_id
 
 if _typing.TYPE_CHECKING:
+    from sessioncache.ambient import current_session
     from sessioncache.cache import SessionCache
     from sessioncache.durable.migrate import upgrade_schema
-    from sessioncache.info import SessionInfo, SessionPage
+    from sessioncache.info import Identity, SessionInfo, SessionPage
     from sessioncache.scope import Scope
     from sessioncache.session import Session
+    from sessioncache.titles import derive_title
 
 __all__ = [
     "APP_PREFIX",
@@ -57,6 +59,7 @@ __all__ = [
     "DurableTierUnavailableError",
     "FlushTimeoutError",
     "HotTierUnavailableError",
+    "Identity",
     "InvalidNameError",
     "InvalidValueError",
     "LeaseUnavailableError",
@@ -78,17 +81,22 @@ __all__ = [
     "StaleSessionError",
     "TypeMismatchError",
     "WriteLostError",
+    "current_session",
+    "derive_title",
     "new_session_id",
     "upgrade_schema",
 ]
 
 # Loaded when they are first used: they bring the Redis client and SQLAlchemy along.
 _LAZY = {
+    "Identity": "sessioncache.info",
     "Scope": "sessioncache.scope",
     "Session": "sessioncache.session",
     "SessionCache": "sessioncache.cache",
     "SessionInfo": "sessioncache.info",
     "SessionPage": "sessioncache.info",
+    "current_session": "sessioncache.ambient",
+    "derive_title": "sessioncache.titles",
     "upgrade_schema": "sessioncache.durable.migrate",
 }
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from sessioncache.entries import Head
 from sessioncache.revisions import revision_time
+
+
+class Identity(NamedTuple):
+    """Which session it is: what memory layers, traces and the like key by."""
+
+    org: str
+    app: str
+    user: str
+    session_id: str
 
 
 @dataclass(frozen=True, slots=True)

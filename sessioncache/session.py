@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Self
 
+from sessioncache.ambient import bound
 from sessioncache.errors import SessionNotFoundError
 from sessioncache.handle import Handle
 from sessioncache.hot.calls import Content, Part, Written
 from sessioncache.hot.layout import Place, head_of
-from sessioncache.info import SessionInfo, info_of
+from sessioncache.info import Identity, SessionInfo, info_of
 from sessioncache.ledger import Ledger
 from sessioncache.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, Key, KeyScope, split_key
 from sessioncache.revisions import ZERO
@@ -151,6 +154,18 @@ class Session(Handle):
     def forked_from(self) -> str | None:
         """The id of the session that this one was forked from."""
         return self.info.forked_from
+
+    @property
+    def identity(self) -> Identity:
+        """Org, app, user and session id: what memory layers and the like key by."""
+        return Identity(self.org, self.app, self.user, self.id)
+
+    def bind(self) -> AbstractContextManager[Self]:
+        """``with session.bind():`` makes it what `current_session()` returns in the block, and restores the previous.
+
+        For this task or thread, and for tasks that are made within the block.
+        """
+        return bound(self)
 
     def __repr__(self) -> str:
         return f"<Session {self.id!r} of {self.user!r}>"
