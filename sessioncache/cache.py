@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,6 +19,7 @@ from sessioncache.hot.link import HotLink
 from sessioncache.info import SessionPage, info_of
 from sessioncache.ledger import Ledger
 from sessioncache.names import KeyScope, check_name, new_session_id
+from sessioncache.resuming import user_of
 from sessioncache.scope import Scope
 from sessioncache.scopes import app_id, app_ref, bucket_of, user_id, user_ref
 from sessioncache.session import Session, SessionPlaces, not_found
@@ -154,6 +156,20 @@ class SessionCache:
                 return await self.create(user, session_id=session_id, state=state, title=title), True
             except SessionExistsError:
                 continue
+
+    @asynccontextmanager
+    async def resume(self, session_id: str, *, user: str | None = None) -> AsyncIterator[Session]:
+        """``async with cache.resume(id) as session:`` a session by its id alone, ambient within the block.
+
+        Also one that no worker has flushed yet, or that is not hot.  SessionNotFoundError; AmbiguousSessionError where
+        several users of this app have a session of the id, and `user` does not say which.
+        """
+        if user is None:
+            check_name("a session id", session_id)
+            user = await user_of(self._tiers, self.org, self.app, session_id)
+        session = await self.get(user, session_id)
+        with session.bind():
+            yield session
 
     async def delete(self, user: str, session_id: str) -> bool:
         """Delete a session with its private and `temp:` keys, at once for every process; whether it existed."""
