@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,18 +13,23 @@ from sessioncache.creation import Creation
 from sessioncache.deadline import within
 from sessioncache.deletion import Deletion
 from sessioncache.durability import flush, prune
-from sessioncache.errors import InvalidNameError, SessionExistsError, SessionNotFoundError
-from sessioncache.hot.calls import Content, Gone, Wanted
+from sessioncache.erasure import Erasure, ErasureReport
+from sessioncache.errors import DurableTierUnavailableError, InvalidNameError, SessionExistsError, SessionNotFoundError
+from sessioncache.exporting import export_scope, export_session
+from sessioncache.hot.calls import Gone, Part, Touch
+from sessioncache.hot.layout import head_of
 from sessioncache.hot.link import HotLink
-from sessioncache.info import SessionPage, info_of
+from sessioncache.info import SessionInfo, SessionPage, info_of
 from sessioncache.ledger import Ledger
-from sessioncache.names import KeyScope, check_name, new_session_id
+from sessioncache.names import check_name, new_session_id
 from sessioncache.resuming import user_of
+from sessioncache.retention import Retention, note
 from sessioncache.scope import Scope
 from sessioncache.scopes import app_id, app_ref, bucket_of, user_id, user_ref
-from sessioncache.session import Session, SessionPlaces, not_found
+from sessioncache.session import Session, SessionPlaces, fork_session, not_found, open_session
 from sessioncache.settings import CacheSettings
 from sessioncache.tiers import Tiers
+from sessioncache.upkeep import check_title, counting, touch
 from sessioncache.values import Json
 
 if TYPE_CHECKING:
@@ -58,6 +63,8 @@ class SessionCache:
         self._ledgers: set[Ledger] = set()
         self._many = _MANY_LEDGERS
         self._resources = resources
+        seconds = tiers.settings.retention
+        self._to_note = None if seconds is None else Retention(self.org, self.app, float(seconds))
 
     @classmethod
     def _over(cls, tiers: Tiers, app: str, org: str, resources: Resources | None = None) -> Self:
@@ -135,13 +142,10 @@ class SessionCache:
     async def get(self, user: str, session_id: str) -> Session:
         """A session with its merged state; SessionNotFoundError."""
         places = self._places(user, session_id)
-        wanted = [Wanted(place, temp=scope is KeyScope.TEMP) for scope, place in places.by_scope.items()]
         try:
-            contents = await self._tiers.perform(lambda: self._tiers.hot.read(wanted))
+            return await open_session(self._tiers, await self._ledger_source(), places)
         except Gone:
             raise not_found(session_id) from None
-        by_scope: dict[KeyScope, Content] = dict(zip(places.by_scope, contents, strict=True))
-        return Session.read(self._tiers, await self._ledger_source(), places, by_scope)
 
     async def get_or_create(
         self, user: str, session_id: str, *, state: Mapping[str, Json] | None = None, title: str = ""
@@ -175,12 +179,75 @@ class SessionCache:
         """Delete a session with its private and `temp:` keys, at once for every process; whether it existed."""
         place = self._places(user, session_id).session
         try:
-            existed, written = await self._tiers.perform(Deletion(self._tiers, place).attempt)
+            deleted = await self._tiers.perform(Deletion(self._tiers, place).attempt)
         except Gone:
             return False
-        if existed:
-            (await self._ledger_source())().note_delete(place, written)
-        return existed
+        if deleted.existed and deleted.written is not None:
+            (await self._ledger_source())().note_delete(place, deleted.written)
+        return deleted.existed
+
+    async def fork(self, user: str, session_id: str, *, new_id: str | None = None) -> Session:
+        """A new session of the same user with another one's private keys and namespaces, unflushed writes included.
+
+        `temp:` keys stay behind; the title is copied, the counters are 0, `forked_from` tells the other one; both lead
+        lives of their own.  SessionNotFoundError, SessionExistsError.
+        """
+        place = self._places(user, session_id).session
+        try:
+            return await fork_session(self._tiers, await self._ledger_source(), place, b"", new_id)
+        except Gone:
+            raise not_found(session_id) from None
+
+    async def touch(
+        self, user: str, session_id: str, *, messages: int = 0, tokens: int = 0, first_message: str | None = None
+    ) -> SessionInfo:
+        """Add to a session's counters, and note that it is in use; changes no value.  SessionNotFoundError.
+
+        `first_message` gives a session without a title one that is derived from it (see `derive_title`).
+        """
+        return await self._touch(user, session_id, counting(messages, tokens, first_message))
+
+    async def rename(self, user: str, session_id: str, title: str) -> SessionInfo:
+        """Give a session another title.  SessionNotFoundError."""
+        return await self._touch(user, session_id, Touch(title=check_title(title), rename=True))
+
+    async def _touch(self, user: str, session_id: str, change: Touch) -> SessionInfo:
+        place = self._places(user, session_id).session
+        try:
+            written, head = await touch(self._tiers, Part(place), change)
+        except Gone:
+            raise not_found(session_id) from None
+        (await self._ledger_source())().note_head(place, written)
+        names = (b"o", self.org), (b"a", self.app), (b"w", user), (b"s", session_id)
+        return info_of(head_of({**head, **{name: text.encode() for name, text in names}}))
+
+    # ---- taking out, and erasing
+
+    async def export_session(self, user: str, session_id: str) -> dict[str, Any]:
+        """All that is private to a session, as plain JSON; `temp:` keys are left out.  SessionNotFoundError."""
+        try:
+            return await export_session(self._tiers, self._places(user, session_id).session)
+        except Gone:
+            raise not_found(session_id) from None
+
+    async def export_user(self, user: str) -> dict[str, Any]:
+        """All that there is of a user in this app, as plain JSON: the shared keys, and every session."""
+        sessions = []
+        for info in (await self.list(user, limit=None)).items:
+            with suppress(SessionNotFoundError):  # deleted meanwhile
+                sessions.append(await self.export_session(user, info.id))
+        state = await export_scope(self._tiers, self.user_scope(user).place)
+        return {"org": self.org, "app": self.app, "user": user, "state": state, "sessions": sessions}
+
+    async def erase_user(self, user: str) -> ErasureReport:
+        """Erase all that there is of a user in this app, from both tiers, while others go on writing.
+
+        For a minute nothing new of this user is let in (StaleSessionError), so that no call that is on its way lands
+        behind the erasure.  DurableTierUnavailableError: call it again, it goes on where it stopped.
+        """
+        return await Erasure(self._tiers, self.user_scope(user).place).run()
+
+    # ---- lists
 
     async def list(self, user: str | None = None, *, limit: int | None = 50) -> SessionPage:
         """Sessions of a user, or of the whole app, last updated first; `limit` None: all."""
@@ -230,6 +297,12 @@ class SessionCache:
 
     async def _ledger_source(self) -> Callable[[], Ledger]:
         """Where a new handle gets its ledger; now and then forgets what is durable, so that memory stays bounded."""
+        if self._to_note is not None:
+            noted, self._to_note = self._to_note, None
+            try:
+                await note(self._tiers, noted)
+            except DurableTierUnavailableError:
+                self._to_note = noted  # what is hot works on; the next call tries again
         if len(self._ledgers) >= self._many:
             self._many = len(self._ledgers) + _MANY_LEDGERS  # one call at a time looks
             await prune(self._tiers, list(self._ledgers)[:_MANY_LEDGERS])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from sessioncache.entries import Entry, StoredScope
 from sessioncache.hot.calls import Content, Gone, Unready
 from sessioncache.hot.layout import Place, parents
-from sessioncache.revisions import DIGITS, ZERO, decode_revision
-from sessioncache.scopes import ScopeKind, ScopeRef
+from sessioncache.revisions import DIGITS, LARGEST, ZERO, decode_revision
+from sessioncache.scopes import ScopeRef
 from sessioncache.tiers import Tiers
 
 logger = logging.getLogger(__name__)
+
+_IDENTITY = (b"o", b"a", b"w", b"s", b"g", b"d")
 
 
 async def compare(tiers: Tiers, bucket: int, member: str) -> bool:
@@ -23,19 +26,30 @@ async def compare(tiers: Tiers, bucket: int, member: str) -> bool:
     content = await _clean(tiers, place)
     if content is None:
         return True
+    place = replace(place, ref=_identified(place.ref, content))
+    if place.ref.holder and await _is_orphan(tiers, place, content):
+        await tiers.backlog.scrub(place, LARGEST)
+        return True
     stored = await tiers.durable.read_everything(place.ref, content.incarnation.decode())
     again = await _clean(tiers, place)
     if again is None or again.head.get(b"r") != content.head.get(b"r"):
         return True
     if _sql_lacks(content, stored):
         logger.error("SQL lacks something of scope %s that was flushed: it is flushed again", place.ref.id)
-        await tiers.merging.remark(place, _parents(place, content))
+        await tiers.merging.remark(place, parents(place.ref))
         return False
     if _hot_lacks(content, stored):
         logger.error("Redis lacks something of scope %s that SQL has: it is revalidated", place.ref.id)
         await tiers.merging.flag(place, content.head[b"r"])
         return False
     return True
+
+
+async def _is_orphan(tiers: Tiers, place: Place, content: Content) -> bool:
+    """Whether a namespace belongs to a life of its session that is over: nobody can reach it."""
+    host = tiers.layout.host(place, place.ref.holder)
+    birth, deleted = await tiers.link.command(b"HMGET", host.hash, b"b", b"x")
+    return birth is not None and (deleted is not None or birth != content.head.get(b"b"))
 
 
 async def _clean(tiers: Tiers, place: Place) -> Content | None:
@@ -74,6 +88,7 @@ def _is_news(content: Content, row: Entry) -> bool:
     return row.revision > decode_revision(value[:DIGITS])
 
 
-def _parents(place: Place, content: Content) -> bytes:
-    org, app, user, session = (content.head.get(name, b"").decode() for name in (b"o", b"a", b"w", b"s"))
-    return parents(ScopeRef(ScopeKind(place.ref.kind), org, app, user, session))
+def _identified(ref: ScopeRef, content: Content) -> ScopeRef:
+    """With the identity that its head tells."""
+    org, app, user, session, namespace, holder = (content.head.get(name, b"").decode() for name in _IDENTITY)
+    return replace(ref, org=org, app=app, user=user, session=session, namespace=namespace, holder=holder)

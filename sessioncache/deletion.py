@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sessioncache.hot.calls import Gone, Need, TokenLost, Unready, Written
+from sessioncache.hot.calls import Deleted, Gone, Need, TokenLost, Unready
 from sessioncache.hot.layout import Place
 from sessioncache.tiers import Tiers
 
@@ -10,15 +10,17 @@ from sessioncache.tiers import Tiers
 class Deletion:
     """One attempt to delete a session of whatever life."""
 
-    def __init__(self, tiers: Tiers, place: Place) -> None:
+    def __init__(self, tiers: Tiers, place: Place, *, unused_since: int | None = None) -> None:
+        """`unused_since`: delete only what has not been in use since that revision, and is durable."""
         self._tiers = tiers
         self._place = place
+        self._unused_since = unused_since
 
-    async def attempt(self) -> tuple[bool, Written]:
-        """Whether it existed, and the write; raises Gone where it is in neither tier."""
+    async def attempt(self) -> Deleted:
+        """What was deleted; raises Gone where the session is in neither tier."""
         while True:
             try:
-                return await self._tiers.hot.delete(self._place, b"")
+                return await self._tiers.hot.delete(self._place, unused_since=self._unused_since)
             except Unready as why:
                 if why.need is not Need.COLD:
                     raise
@@ -26,7 +28,7 @@ class Deletion:
             if outcome is not None:
                 return outcome
 
-    async def _delete_cold(self) -> tuple[bool, Written] | None:
+    async def _delete_cold(self) -> Deleted | None:
         """Put a tombstone where nothing is hot, under the token under which SQL showed the session."""
         found = await self._tiers.hydrator.find_session(self._place)
         if found is None:
@@ -35,6 +37,9 @@ class Deletion:
             if found.is_free or found.stored is None:
                 await self._tiers.hot.confirm_absent(self._place, found.token)
                 raise Gone
+            if self._unused_since is not None and found.stored.head.updated > self._unused_since:
+                await self._tiers.hydrator.release(self._place, found.token)
+                return Deleted(existed=False, written=None)
             return await self._tiers.hot.bury(self._place, found.token, found.stored)
         except TokenLost:
             return None

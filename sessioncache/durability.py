@@ -114,8 +114,14 @@ async def _shown_by_sql(tiers: Tiers, pending: Pending, state: FlushState, *, pa
 
 def _proves(pending: Pending, evidence: Evidence) -> bool:
     """A row at or above the writes will do while the fence names their incarnation; else it must be the very row."""
+    if pending.whole:
+        return False
     in_force = evidence.fence == pending.incarnation.decode()
     head = evidence.head
+    if pending.head:
+        updated, touched = head.updated if head else 0, decode_revision(pending.head)
+        if not (updated >= touched if in_force else updated == touched):
+            return False
     cleared = head.cleared if head else 0
     if pending.life:
         life = decode_revision(pending.life)
@@ -152,6 +158,10 @@ async def _check_still_hot(tiers: Tiers, pending: Pending, marks: int) -> None:
 
 
 def _holds(content: Content, pending: Pending) -> bool:
+    if pending.whole and content.incarnation != pending.incarnation:
+        return False
+    if content.head.get(b"u", ZERO) < pending.head:
+        return False
     entries = content.entries
     for key, (digits, text) in pending.entries.items():
         value = entries.get(key, b"")

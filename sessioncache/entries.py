@@ -39,6 +39,8 @@ class Head:
     """The revision of the session's own keys."""
     updated: int = 0
     """The revision of the last write to the session's own keys or namespaces, touch or rename."""
+    namespace: str = ""
+    """Of a namespace: its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Dirt:
     bucket: int
     incarnation: str
     head: Head
+    """What is written with the rows: for a namespace the head of its session."""
     head_revision: bytes
     """When the head last changed; an acknowledgement is for this version of it."""
     entries: list[Entry]
@@ -68,6 +71,20 @@ class Dirt:
     """Marked fields that do not exist."""
     read_at: int = 0
     """When it was read, in microseconds by the clock of Redis."""
+    namespace: str = ""
+    holder: str = ""
+    """For a namespace, the id of its session's scope: the rows and the head lie there."""
+    namespace_revision: int = 0
+
+    @property
+    def revision(self) -> int:
+        """The scope revision."""
+        return self.namespace_revision if self.holder else self.head.revision
+
+    @property
+    def rows_id(self) -> str:
+        """The id under which SQL keeps the rows and the head."""
+        return self.holder or self.scope_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from sessioncache.errors import (
     InvalidNameError,
     LimitExceededError,
     SessionNotFoundError,
+    StaleLeaseError,
     StaleSessionError,
     TypeMismatchError,
 )
@@ -33,6 +34,21 @@ _LIMITS = {
     "keys": f"the scope would have more than {MAX_SCOPE_KEYS} keys",
     "bytes": f"the scope would have more than {MAX_SCOPE_BYTES} bytes of values",
 }
+
+
+def raise_refusal(why: str) -> None:
+    """Raise what a write is refused with that has to do with none of its keys."""
+    if why == "lease":
+        raise StaleLeaseError("the run lease was lost; nothing was written")
+    if why == "erased":
+        raise erased()
+
+
+def erased() -> StaleSessionError:
+    """Nothing of a user is let in for a while after all that there was has been erased."""
+    return StaleSessionError(
+        "all that there was of this user has just been erased; nothing was written: try again in a minute"
+    )
 
 
 class State(Mapping[str, Any]):
@@ -70,6 +86,8 @@ class Handle(ABC):
         self._ledger: Ledger | None = None
         self._values: dict[str, bytes] = {}
         self._revision = ZERO
+        self._lease = b""
+        """The token of the run lease under which this handle writes."""
 
     # ---- what a kind of handle says of itself
 
@@ -85,12 +103,16 @@ class Handle(ABC):
     def _places(self) -> Mapping[KeyScope, Place]:
         """The scopes of this handle, the one that is always part of a call first."""
 
+    _own = KeyScope.SESSION
+    """The scope whose revision is the handle's."""
+
     @property
     def _birth(self) -> bytes:
         """The life of the session that this handle belongs to; empty for shared scopes."""
         return b""
 
-    def _gone(self) -> SessionNotFoundError:
+    def gone(self) -> SessionNotFoundError:
+        """What every call raises once the life that this handle belongs to is over."""
         return SessionNotFoundError("there is no such session")
 
     def _noticed(self, content: Content) -> None:
@@ -130,8 +152,12 @@ class Handle(ABC):
 
     async def read_all(self) -> Mapping[str, bytes]:
         """Read everything again: key -> nine digits of revision and JSON text."""
-        self._take_values(await self._read(dict.fromkeys(self._places())))
+        self._take_values(await self._read(dict.fromkeys(self._readable())))
         return self._values
+
+    def _readable(self) -> Iterable[KeyScope]:
+        """The scopes that the handle's state is merged from."""
+        return self._places()
 
     def _take_values(self, contents: Mapping[KeyScope, Content]) -> None:
         values: dict[str, bytes] = {}
@@ -142,21 +168,21 @@ class Handle(ABC):
 
     async def _read(self, keys: Mapping[KeyScope, list[str] | None]) -> dict[KeyScope, Content]:
         places = self._places()
-        own = next(iter(places))
-        asked = {own: keys.get(own, []), **keys}
+        first = next(iter(places))
+        asked = {first: keys.get(first, []), self._own: keys.get(self._own, []), **keys}
         wanted = [
-            Wanted(places[s], names, self._birth if s is own else b"", temp=s is KeyScope.TEMP)
+            Wanted(places[s], names, self._birth if s is first else b"", temp=s is KeyScope.TEMP)
             for s, names in asked.items()
         ]
-        contents = await self._call(lambda: self._tiers.hot.read(wanted))
-        self._noticed(contents[0])
-        return dict(zip(asked, contents, strict=True))
+        contents = dict(zip(asked, await self._call(lambda: self._tiers.hot.read(wanted)), strict=True))
+        self._noticed(contents[self._own])
+        return contents
 
     async def _call(self, attempt: Callable[[], Awaitable[T]]) -> T:
         try:
             return await self._tiers.perform(attempt)
         except Gone:
-            raise self._gone() from None
+            raise self.gone() from None
 
     # ---- writing
 
@@ -222,6 +248,11 @@ class Handle(ABC):
         if sorted_out:
             await self._write(sorted_out)
 
+    async def _clear(self) -> int:
+        changes = {self._own: [Operation(b"C", "")]}
+        written = await self._write(changes)
+        return int(written.parts[list(self._parts(changes)).index(self._own)].results[0])
+
     async def flush(self, timeout: float = 30) -> None:
         """Wait until every write through this handle is durable; `timeout` in seconds.
 
@@ -262,12 +293,12 @@ class Handle(ABC):
         self, changes: Mapping[KeyScope, list[Operation]], if_revision: int | None = None
     ) -> Written | Refused:
         parts = self._parts(changes, b"" if if_revision is None else encode_revision(if_revision))
-        only_deletes = all(operation.code == b"D" for part in parts.values() for operation in part.operations)
+        only_deletes = all(operation.code in b"DC" for part in parts.values() for operation in part.operations)
 
         async def attempt() -> Written | Refused:
             if not only_deletes:
                 await self._tiers.pressure.admit()
-            return await self._tiers.hot.write(list(parts.values()))
+            return await self._tiers.hot.write(list(parts.values()), self._lease)
 
         outcome = await self._call(attempt)
         if isinstance(outcome, Written):
@@ -275,14 +306,19 @@ class Handle(ABC):
         return outcome
 
     def _parts(self, changes: Mapping[KeyScope, list[Operation]], if_revision: bytes = b"") -> dict[KeyScope, Part]:
-        """The handle's own scope first: its life and revision are checked by every write."""
+        """The first scope's life is checked by every write, and the revision of the handle's own."""
         places = self._places()
-        own = next(iter(places))
-        parts = {own: Part(places[own], changes.get(own, []), self._birth, if_revision)}
-        for scope, operations in changes.items():
-            if scope is not own:
-                parts[scope] = Part(places[scope], operations, temp=scope is KeyScope.TEMP)
-        return parts
+        first = next(iter(places))
+        return {
+            scope: Part(
+                places[scope],
+                changes.get(scope, []),
+                self._birth if scope is first else b"",
+                if_revision if scope is self._own else b"",
+                temp=scope is KeyScope.TEMP,
+            )
+            for scope in dict.fromkeys((first, self._own, *changes))
+        }
 
     def _note(self, parts: Mapping[KeyScope, Part], written: Written, *, life: bool = False) -> None:
         for (scope, part), done in zip(parts.items(), written.parts, strict=True):
@@ -290,11 +326,13 @@ class Handle(ABC):
                 key = self._full(scope, operation.key)
                 if operation.code == b"D":
                     self._values.pop(key, None)
+                elif operation.code == b"C":
+                    self._values = {k: v for k, v in self._values.items() if self._split(k).scope is not scope}
                 else:
                     self._values[key] = written.revision + (
                         result if isinstance(result, bytes) and result else operation.text
                     )
-        if written.parts[0].changed:
+        if written.parts[list(parts).index(self._own)].changed:
             self._changed(written.revision)
         if self._ledger is None:
             self._ledger = self._open_ledger()
@@ -303,6 +341,7 @@ class Handle(ABC):
     def _accepted(self, outcome: Written | Refused, changes: Mapping[KeyScope, list[Operation]]) -> Written:
         if isinstance(outcome, Written):
             return outcome
+        raise_refusal(outcome.why)
         parts = list(self._parts(changes).items())
         keys = tuple(self._full(parts[i][0], parts[i][1].operations[j].key) for i, j in outcome.where if j >= 0)
         if outcome.why == "stale":

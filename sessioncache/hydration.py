@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from sessioncache.deadline import seconds_left
@@ -17,7 +18,7 @@ from sessioncache.hot.calls import Gone, TokenLost, Unready
 from sessioncache.hot.layout import Place, fields_of, user_field
 from sessioncache.hot.tier import HotTier
 from sessioncache.registrar import Registrar
-from sessioncache.revisions import encode_revision
+from sessioncache.revisions import decode_revision, encode_revision
 from sessioncache.scopes import ScopeKind
 
 _WAIT = 0.02
@@ -31,6 +32,8 @@ class Found(NamedTuple):
 
     token: bytes
     stored: StoredScope | None
+    birth: bytes = b""
+    """Of a namespace: of the session that it was read for."""
 
     @property
     def is_free(self) -> bool:
@@ -86,7 +89,7 @@ class Hydrator:
             if place.ref.kind is ScopeKind.SESSION and found.is_free:
                 await self._hot.confirm_absent(place, found.token)
                 raise Gone
-            await self._install(place, found.token, found.stored or _empty(place))
+            await self._install(place, found)
 
     async def find_session(self, place: Place) -> Found | None:
         """What SQL has of a session, under a token that stays held; None: try again, it may be hot now.
@@ -99,7 +102,7 @@ class Hydrator:
     async def install(self, place: Place, found: Found) -> None:
         """Bring a session into being after all."""
         with suppress(TokenLost):
-            await self._install(place, found.token, found.stored or _empty(place))
+            await self._install(place, found)
 
     @asynccontextmanager
     async def _reading(self, place: Place, *, keep: bool = False) -> AsyncIterator[Found | None]:
@@ -110,11 +113,11 @@ class Hydrator:
                 await asyncio.sleep(min(taken, random.uniform(_WAIT / 4, _WAIT)))
             yield None
             return
-        token, incarnation = taken
+        token = taken.value
         kept = False
         try:
-            (stored,) = await self._durable.read_scopes([(place.ref, incarnation.decode())])
-            yield Found(token, stored)
+            (stored,) = await self._durable.read_scopes([(place.ref, taken.incarnation.decode())])
+            yield Found(token, stored, taken.birth)
             kept = keep
         except FencedOff as fenced:
             await self._registrar.register(fenced.buckets)
@@ -130,28 +133,48 @@ class Hydrator:
         with suppress(TokenLost, Unready, HotTierUnavailableError):
             await self._hot.confirm_absent(place, token)
 
-    async def _install(self, place: Place, token: bytes, stored: StoredScope) -> None:
+    async def _install(self, place: Place, found: Found) -> None:
+        stored = found.stored or _empty(place)
+        if found.birth:
+            stored = _of_life(stored, decode_revision(found.birth))
         chunks = list(_chunks(_fields(place, stored)))
         for chunk in chunks[:-1]:
-            await self._hot.stage(place, token, chunk)
-        await self._hot.install(place, token, chunks[-1], staged=sum(map(len, chunks[:-1])) // 2)
+            await self._hot.stage(place, found.token, chunk)
+        staged = sum(map(len, chunks[:-1])) // 2
+        await self._hot.install(place, found.token, chunks[-1], staged=staged, birth=found.birth)
 
 
 def _empty(place: Place) -> StoredScope:
-    """The marker of a shared scope that SQL does not know, so that reading it does not go to SQL each time (R12)."""
-    return StoredScope(Head(place.ref.org, place.ref.app, place.ref.user, place.ref.session, revision=0), [], known=0)
+    """The marker of a scope that SQL does not know, so that reading it does not go to SQL each time (R12)."""
+    return StoredScope(Head("", "", "", "", revision=0), [], known=0)
+
+
+def _of_life(stored: StoredScope, birth: int) -> StoredScope:
+    """A namespace as it is in the life of its session that began at `birth`."""
+    living = [entry for entry in stored.entries if entry.revision >= birth]
+    return replace(stored, head=replace(stored.head, birth=birth, cleared=birth - 1), entries=living)
 
 
 def _fields(place: Place, stored: StoredScope) -> list[tuple[bytes, bytes]]:
     """Fields and values of the hash; the scope revision counts all that SQL knew (R3)."""
-    flat = fields_of(stored.head, place.ref.kind)
+    flat = fields_of(_named(place, stored.head), place.ref.kind)
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    if place.ref.kind is ScopeKind.NAMESPACE:
+        fields[b"d"] = place.parents
     fields[b"r"] = encode_revision(stored.known)
     fields[b"p"] = fields[b"r"]  # what SQL knew and is not here was deleted
     fields[b"n"] = b"%d" % len(stored.entries)
     fields[b"z"] = b"%d" % sum(len(entry.text) for entry in stored.entries)
     pairs = [(user_field(entry.key), encode_revision(entry.revision) + entry.text) for entry in stored.entries]
     return [*pairs, *fields.items()]
+
+
+def _named(place: Place, head: Head) -> Head:
+    """The head with the identity that was asked for: SQL may have blanked it (an erased user who is back)."""
+    ref = place.ref
+    if ref.kind is ScopeKind.SESSION:
+        return head
+    return replace(head, org=ref.org, app=ref.app, user=ref.user, session=ref.session, namespace=ref.namespace)
 
 
 def _chunks(pairs: list[tuple[bytes, bytes]]) -> Iterator[list[bytes]]:

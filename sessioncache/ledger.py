@@ -25,6 +25,10 @@ class Pending:
     """The latest of each key: its revision, and its text or the digest of it (empty: deleted)."""
     life: bytes = b""
     """The revision at which the session was created or deleted, if it was."""
+    head: bytes = b""
+    """The revision at which a touch or a new title changed the head alone."""
+    whole: bytes = b""
+    """The revision at which the scope was cleared: of that only being flushed through is evidence."""
 
     def settled(self, state: FlushState) -> bool:
         """Flushed through, in the incarnation of the writes (R11)."""
@@ -52,11 +56,14 @@ class Ledger:
             pending = self._of(part.place, done.incarnation)
             if pending.revision and done.flushed_through >= pending.revision:
                 pending.entries.clear()
-                pending.life = b""
+                pending.life = pending.head = pending.whole = b""
             pending.revision = written.revision
             for operation, result in zip(part.operations, done.results, strict=True):
                 text = _text_of(operation, result)
-                if text is not None:
+                if operation.code == b"C":
+                    pending.entries.clear()
+                    pending.whole = written.revision
+                elif text is not None:
                     pending.entries[operation.key] = (written.revision, fingerprint(text))
                     if operation.code in (b"S", b"D"):
                         self._supersede(pending, operation.key)
@@ -70,13 +77,19 @@ class Ledger:
         for other in list(self._pending.values()):
             if other is not latest and other.place.hash == latest.place.hash:
                 other.entries.pop(key, None)
-                if not other.entries and not other.life:
+                if not (other.entries or other.life or other.head or other.whole):
                     self._drop(other)
+
+    def note_head(self, place: Place, written: Written) -> None:
+        """Remember a touch or a new title."""
+        pending = self._of(place, written.parts[0].incarnation)
+        pending.revision = pending.head = written.revision
 
     def note_delete(self, place: Place, written: Written) -> None:
         """Remember the delete of a session."""
         pending = self._of(place, written.parts[0].incarnation)
         pending.revision = pending.life = written.revision
+        pending.head = pending.whole = b""
         pending.entries.clear()
 
     def pending(self) -> list[Pending]:
@@ -93,7 +106,9 @@ class Ledger:
             self._drop(now)
             return
         now.entries = {k: e for k, e in now.entries.items() if e[0] > settled.revision}
-        now.life = now.life if now.life > settled.revision else b""
+        for name in ("life", "head", "whole"):
+            if getattr(now, name) <= settled.revision:
+                setattr(now, name, b"")
 
     def _drop(self, one: Pending) -> None:
         del self._pending[one.place.hash.decode(), one.incarnation]

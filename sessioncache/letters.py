@@ -20,11 +20,12 @@ class DeadLetter:
 
     id: str
     scope: str
-    """session, user or app."""
+    """session, namespace, user or app."""
     org: str
     app: str
     user: str
     session: str
+    namespace: str
     key: str
     revision: int
     attempts: int
@@ -63,7 +64,8 @@ class LetterBox:
         text = row.text if row else b""
         operation = Operation(b"S" if text else b"D", raw.key, text, encode_revision(raw.revision))
         part = Part(place, [operation], birth=raw.birth if place.ref.kind is ScopeKind.SESSION else b"")
-        outcome = await self._tiers.perform(lambda: self._tiers.hot.write([part]))
+        host = [Part(self._tiers.layout.host(place, raw.holder), birth=raw.birth)] if raw.holder else []
+        outcome = await self._tiers.perform(lambda: self._tiers.hot.write([*host, part]))
         return not isinstance(outcome, Refused) and await self._letters.pardon(place, raw.key)
 
     async def _find(self, letter_id: str) -> RawLetter | None:
@@ -78,11 +80,12 @@ def _id(raw: RawLetter) -> str:
 def _told(raw: RawLetter) -> DeadLetter:
     return DeadLetter(
         id=_id(raw),
-        scope={"s": "session", "u": "user", "a": "app"}.get(raw.member[0], raw.member[0]),
+        scope=ScopeKind(raw.member[0]).name.lower(),
         org=raw.org,
         app=raw.app,
         user=raw.user,
         session=raw.session,
+        namespace=raw.namespace,
         key=raw.key,
         revision=raw.revision,
         attempts=raw.attempts,
@@ -93,8 +96,7 @@ def _told(raw: RawLetter) -> DeadLetter:
 
 
 def _place(tiers: Tiers, raw: RawLetter) -> Place:
-    ref = ScopeRef(
-        ScopeKind(raw.member[0]), raw.org, raw.app, raw.user, raw.session, id=raw.member[1:], bucket=raw.bucket
-    )
+    names = (raw.org, raw.app, raw.user, raw.session, raw.namespace, raw.holder)
+    ref = ScopeRef(ScopeKind(raw.member[0]), *names, id=raw.member[1:], bucket=raw.bucket)
     place = tiers.backlog.place(raw.bucket, raw.member)
     return replace(place, ref=ref, parents=parents(ref))

@@ -19,15 +19,16 @@ MAX_NAME_BYTES = 256
 
 
 class KeyScope(StrEnum):
-    """Where a key of the merged state lives."""
+    """Where a key lives: four of the merged state, or a namespace beside it."""
 
     SESSION = "session"
     USER = "user"
     APP = "app"
     TEMP = "temp"
+    NAMESPACE = "namespace"
 
 
-_PREFIXES = {KeyScope.USER: USER_PREFIX, KeyScope.APP: APP_PREFIX, KeyScope.TEMP: TEMP_PREFIX, KeyScope.SESSION: ""}
+_PREFIXES = {KeyScope.USER: USER_PREFIX, KeyScope.APP: APP_PREFIX, KeyScope.TEMP: TEMP_PREFIX}
 
 
 class Key(NamedTuple):
@@ -37,7 +38,7 @@ class Key(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return _PREFIXES[self.scope] + self.name
+        return _PREFIXES.get(self.scope, "") + self.name
 
 
 def check_name(what: str, name: object, *, empty: bool = False) -> str:

@@ -39,10 +39,10 @@ async def remark_everything(tiers: Tiers) -> Remarked:
     return Remarked(scopes, entries)
 
 
-async def hot_scopes(tiers: Tiers) -> AsyncIterator[tuple[int, str]]:
-    """Bucket and member of every scope that is hot; each that stays hot meanwhile comes at least once."""
+async def hot_scopes(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[tuple[int, str]]:
+    """Bucket and member of every scope that is hot (in one bucket); each that stays hot comes at least once."""
     cursor = b"0"
-    pattern = f"{tiers.settings.prefix}:{{*}}:h:*".encode()
+    pattern = f"{tiers.settings.prefix}:{{{'*' if bucket is None else bucket}}}:h:*".encode()
     while True:
         with within(tiers.settings.timeout):
             cursor, keys = await tiers.link.command(b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _SCAN)
@@ -55,10 +55,9 @@ async def hot_scopes(tiers: Tiers) -> AsyncIterator[tuple[int, str]]:
 
 async def _remark(tiers: Tiers, bucket: int, member: str) -> int:
     place = tiers.backlog.place(bucket, member)
-    org, app, user, session = (
-        (part or b"").decode() for part in await tiers.link.command(b"HMGET", place.hash, b"o", b"a", b"w", b"s")
-    )
-    above = parents(ScopeRef(ScopeKind(member[0]), org, app, user, session))
+    names = await tiers.link.command(b"HMGET", place.hash, b"o", b"a", b"w", b"s", b"g", b"d")
+    org, app, user, session, namespace, holder = ((part or b"").decode() for part in names)
+    above = parents(ScopeRef(ScopeKind(member[0]), org, app, user, session, namespace, holder))
     try:
         return await tiers.merging.remark(place, above)
     except Unready:

@@ -18,6 +18,11 @@ class Scope(Handle):
         super().__init__(tiers, open_ledger)
         self._place = {KeyScope.SESSION: place}
 
+    @property
+    def place(self) -> Place:
+        """Where the scope lies."""
+        return self._place[KeyScope.SESSION]
+
     def _split(self, key: object) -> Key:
         return Key(KeyScope.SESSION, check_name("a key", key, empty=True))
 

@@ -54,6 +54,8 @@ class ScopeRef:
     user: str = ""
     session: str = ""
     namespace: str = ""
+    holder: str = field(default="", compare=False)
+    """The id of its session's scope, for a namespace."""
     id: str = field(default="", compare=False)
     bucket: int = field(default=0, compare=False)
 
@@ -61,6 +63,11 @@ class ScopeRef:
     def member(self) -> str:
         """Kind and id in one word, as the dirty index holds it."""
         return self.kind.value + self.id
+
+    @property
+    def rows_id(self) -> str:
+        """The id under which SQL keeps the rows and the head: a namespace's lie with those of its session."""
+        return self.holder or self.id
 
 
 def app_ref(buckets: int, org: str, app: str) -> ScopeRef:
@@ -86,6 +93,13 @@ def session_ref(buckets: int, org: str, app: str, user: str, session: str) -> Sc
         id=session_scope_id(org, app, user, session),
         bucket=bucket_of(buckets, org, app, user),
     )
+
+
+def namespace_ref(session: ScopeRef, namespace: str) -> ScopeRef:
+    """One namespace of a session."""
+    names = (session.org, session.app, session.user, session.session)
+    own = hash_id("namespace", *names, namespace)
+    return ScopeRef(ScopeKind.NAMESPACE, *names, namespace, holder=session.id, id=own, bucket=session.bucket)
 
 
 def app_id(org: str, app: str) -> str:

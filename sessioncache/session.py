@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from sessioncache.ambient import bound
 from sessioncache.errors import SessionNotFoundError
+from sessioncache.exporting import export_session
+from sessioncache.forking import Forker
 from sessioncache.handle import Handle
-from sessioncache.hot.calls import Content, Part, Written
+from sessioncache.hot.calls import Content, Gone, Part, Touch, Wanted, Written
 from sessioncache.hot.layout import Place, head_of
 from sessioncache.info import Identity, SessionInfo, info_of
+from sessioncache.lease import Lease
 from sessioncache.ledger import Ledger
 from sessioncache.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, Key, KeyScope, split_key
+from sessioncache.namespace import Namespace
 from sessioncache.revisions import ZERO
 from sessioncache.scopes import app_ref, session_ref, user_ref
 from sessioncache.tiers import Tiers
+from sessioncache.upkeep import check_title, counting, touch
+
+T = TypeVar("T")
 
 _PREFIX = {KeyScope.SESSION: "", KeyScope.USER: USER_PREFIX, KeyScope.APP: APP_PREFIX, KeyScope.TEMP: TEMP_PREFIX}
 
@@ -170,6 +178,66 @@ class Session(Handle):
     def __repr__(self) -> str:
         return f"<Session {self.id!r} of {self.user!r}>"
 
+    # ---- its life
+
+    async def touch(self, *, messages: int = 0, tokens: int = 0, first_message: str | None = None) -> SessionInfo:
+        """Add to the counters, and note that the session is in use; changes no value.
+
+        `first_message` gives a session without a title one that is derived from it (see `derive_title`).
+        """
+        return await self._touch(counting(messages, tokens, first_message))
+
+    async def rename(self, title: str) -> SessionInfo:
+        """Give the session another title."""
+        return await self._touch(Touch(title=check_title(title), rename=True))
+
+    async def _touch(self, change: Touch) -> SessionInfo:
+        part = Part(self._by_scope[KeyScope.SESSION], birth=self._birth)
+        written, head = await self._of_this_life(touch(self._tiers, part, change, self._lease))
+        self._head.update(head)
+        if self._ledger is None:
+            self._ledger = self._open_ledger()
+        self._ledger.note_head(part.place, written)
+        return self.info
+
+    async def fork(self, *, new_id: str | None = None) -> Session:
+        """A new session of the same user with this one's private keys and namespaces; `temp:` keys stay behind.
+
+        It has the title of this one, counters of 0, and leads a life of its own.  SessionExistsError.
+        """
+        place = self._by_scope[KeyScope.SESSION]
+        return await self._of_this_life(fork_session(self._tiers, self._open_ledger, place, self._birth, new_id))
+
+    async def clear(self) -> int:
+        """Delete all private keys in one step; how many there were.  Namespaces, shared and `temp:` keys stay."""
+        return await self._clear()
+
+    async def export(self) -> dict[str, Any]:
+        """All that is private to the session, as plain JSON; `temp:` keys are left out."""
+        place = self._by_scope[KeyScope.SESSION]
+        return await self._of_this_life(export_session(self._tiers, place, self._birth))
+
+    def namespace(self, name: str) -> Namespace:
+        """A named part of the session's private keys, beside the plain ones."""
+        place = self._by_scope[KeyScope.SESSION]
+        return Namespace(self._tiers, self._open_ledger, place, self._birth, name, self._lease)
+
+    def lease(self, ttl: float = 30, wait: float = 0) -> Lease:
+        """One runner at a time: ``async with session.lease() as held``; writes through `held` are fenced.
+
+        The lease renews itself; `ttl` are the seconds after which a runner that fell silent has lost it: what it still
+        writes is refused with StaleLeaseError.  LeaseUnavailableError if another runner holds it and does not end
+        within `wait` seconds.  Other handles may still write.
+        """
+        return Lease(self._tiers, self, self._by_scope[KeyScope.SESSION], self._birth, ttl, wait)
+
+    def under_lease(self, token: bytes) -> Session:
+        """The same session by a handle of its own, whose writes are refused once `token` lost the lease."""
+        held = copy(self)
+        held._head, held._values = dict(self._head), dict(self._values)
+        held._ledger, held._lease = None, token
+        return held
+
     # ---- what Handle asks
 
     def _split(self, key: object) -> Key:
@@ -185,8 +253,15 @@ class Session(Handle):
     def _birth(self) -> bytes:
         return self._head[b"b"]
 
-    def _gone(self) -> SessionNotFoundError:
+    def gone(self) -> SessionNotFoundError:
+        """What every call raises once this life of the session is over."""
         return not_found(self.id)
+
+    async def _of_this_life(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except Gone:
+            raise self.gone() from None
 
     def _noticed(self, content: Content) -> None:
         super()._noticed(content)
@@ -195,6 +270,34 @@ class Session(Handle):
     def _changed(self, revision: bytes) -> None:
         super()._changed(revision)
         self._head[b"u"] = revision
+
+
+async def open_session(
+    tiers: Tiers, open_ledger: Callable[[], Ledger], places: SessionPlaces, birth: bytes = b""
+) -> Session:
+    """The handle of a session, in any life where `birth` is empty, with its merged state.  Gone."""
+    wanted = [
+        Wanted(place, birth=birth if scope is KeyScope.SESSION else b"", temp=scope is KeyScope.TEMP)
+        for scope, place in places.by_scope.items()
+    ]
+    contents = await tiers.perform(lambda: tiers.hot.read(wanted))
+    return Session.read(tiers, open_ledger, places, dict(zip(places.by_scope, contents, strict=True)))
+
+
+async def fork_session(
+    tiers: Tiers, open_ledger: Callable[[], Ledger], parent: Place, birth: bytes, new_id: str | None
+) -> Session:
+    """A fork of the session at `parent`, in any life where `birth` is empty.  Gone, SessionExistsError."""
+    forker, ledger = Forker(tiers, parent, birth, new_id), open_ledger()
+    revision = await forker.run(ledger)
+    ref = forker.child.ref
+    places = SessionPlaces.of(tiers, ref.org, ref.app, ref.user, ref.session)
+    try:
+        child = await open_session(tiers, open_ledger, places, revision)
+    except Gone:
+        raise not_found(ref.session) from None
+    child._ledger = ledger
+    return child
 
 
 def _identity(place: Place) -> dict[bytes, str]:

@@ -64,12 +64,19 @@ class CacheSettings(_Settings):
     """Seconds that the oldest dirt may wait for SQL before writes are refused or wait."""
     on_full: str = "refuse"
     """What happens to a write then: ``refuse`` (BackPressureError) or ``wait`` (for at most the time-out)."""
+    retention: float | None = None
+    """Seconds after its last activity for which a session of this app is kept (0: for ever), seen to by the workers.
+
+    None: what was said last, by whichever process; at first for ever.
+    """
     prefix: str = "sessioncache"
     """What every Redis key starts with; one prefix is one installation."""
     buckets: int = 256
     """Partitions of the key space; fixed for an installation once it holds data."""
 
     def check(self) -> None:
+        if self.retention is not None and self.retention != 0:
+            _check_positive("retention", self.retention, whole=False)
         if self.on_full not in ("refuse", "wait"):
             raise ConfigurationError(f"on_full must be 'refuse' or 'wait', not {self.on_full!r}")
         if self.timeout > OPERATION_ID_LIFETIME / 2:

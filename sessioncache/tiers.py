@@ -43,7 +43,7 @@ class Tiers:
         self.backlog = Backlog(link, self.layout, idle_ttl=settings.idle_ttl)
         incarnations = Incarnations(link, self.layout)
         self.registrar = Registrar(incarnations, durable)
-        self.merging = Merging(link, idle_ttl=settings.idle_ttl)
+        self.merging = Merging(link, self.layout, idle_ttl=settings.idle_ttl)
         self.revalidator = Revalidator(self.merging, durable, self.registrar)
         self.pressure = Pressure(self.backlog, settings)
         self.hydrator = Hydrator(self.hot, durable, self.registrar)

@@ -20,10 +20,10 @@ _MEMBER = "[snua][0-9a-f]{32}"
 _KEY = re.compile(r"(?P<base>.+:\{\d+\}:)(?P<kind>[a-z]+)(?::(?P<rest>.*))?", re.DOTALL)
 _RECORD = re.compile("[^{}]+:layout")
 _CONTROL = re.compile(
-    rf"incarnation|replid|registered|delay|ops|rows|pressure|measuring|turn:.+|lag:\d+(\.0)?|w:.+|[tc]:{_MEMBER}",
+    rf"incarnation|replid|registered|delay|ops|rows|pressure|measuring|turn:.+|lag:\d+(\.0)?|w:.+|[tcl]:{_MEMBER}",
     re.DOTALL,
 )
-_HEAD = frozenset("irbcxfpynzvhuoawstmkq")
+_HEAD = frozenset("irbcxfpynzvhuoawstmkqdgl")
 _DIGITS = re.compile(f"[{re.escape(ALPHABET)}]{{{DIGITS}}}".encode())
 
 _KINDS: dict[str, tuple[str, str]] = {
@@ -36,6 +36,8 @@ _KINDS: dict[str, tuple[str, str]] = {
     "temp": ("hash", "[0-9a-f]{32}"),
     "ops": ("hash", "[01]"),
     "dead": ("hash", ""),
+    "ns": ("set", "[0-9a-f]{32}"),
+    "erased": ("hash", ""),
     "p": ("hash", f"{_MEMBER}:[0-9a-f]+"),
 }
 """Kind of key -> its type, and what may follow."""
@@ -130,7 +132,14 @@ class _Bucket:
 
     def offences(self) -> Iterator[str]:
         """What is wrong in the bucket."""
-        for problem in (*self._index(), *self._unflushed(), *self._control(), *self._scopes(), *self._temps()):
+        for problem in (
+            *self._index(),
+            *self._unflushed(),
+            *self._control(),
+            *self._scopes(),
+            *self._temps(),
+            *self._spaces(),
+        ):
             yield self.base + problem
 
     def _members(self, name: str) -> set[str]:
@@ -164,7 +173,7 @@ class _Bucket:
                 yield f"dirty: {member} has no hash"
 
     def _unflushed(self) -> Iterator[str]:
-        heads = {member for member, marks in self.marks.items() if b"!" in marks}
+        heads = {member for member, marks in self.marks.items() if b"!" in marks and member.startswith("s")}
         listed: dict[str, list[str]] = {letter: [] for letter in "uab"}
         for key in self.own:
             if key.startswith("unflushed:"):
@@ -190,13 +199,29 @@ class _Bucket:
                 yield f"ctl: a claim on {name[2:]}, which is not dirty"
 
     def _scopes(self) -> Iterator[str]:
-        pinned = self.dirty | self._resting()
+        pinned = self.dirty | self._resting() | {"s" + session for session in self._hosts()}
         for key, held in self.own.items():
             if key.startswith("h:"):
                 member = key[2:]
                 if held.expires is (member in pinned):
                     yield f"{key}: dirty and may expire" if held.expires else f"{key}: clean and has no TTL"
                 yield from (f"{key}: {why}" for why in _scope(held.content, self.marks.get(member, set())))
+
+    def _hosts(self) -> dict[str, set[str]]:
+        """Scopes of sessions that are pinned with their dirty namespaces."""
+        return {key[3:]: self._members(key) for key in self.own if key.startswith("ns:")}
+
+    def _spaces(self) -> Iterator[str]:
+        listed = {(session, space) for session, spaces in self._hosts().items() for space in spaces}
+        dirty = set()
+        for member in self.marks:
+            scope = self.own.get(f"h:{member}")
+            if member.startswith("n") and scope is not None:
+                dirty.add((_text(scope.content.get(b"d", b"")), member))
+        for session, member in listed - dirty:
+            yield f"ns:{session}: {member} is not dirty"
+        for session, member in dirty - listed:
+            yield f"ns:{session}: lacks {member}"
 
     def _temps(self) -> Iterator[str]:
         for key in self.own:

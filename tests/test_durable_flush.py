@@ -211,7 +211,8 @@ async def test_a_stopped_transaction_loses_its_locks_in_time(postgresql: Durable
 async def test_rows_are_prepared_sorted_and_unique() -> None:
     batch = [dirt(session(f"s{i % 20}"), 5 + i, {f"k{j}": b"1" for j in range(5)}) for i in range(40)]
     random.Random(1).shuffle(batch)
-    heads, rows = (rows for _, rows in flushing.prepare(batch))
+    prepared = flushing.prepare(batch)
+    ((_, heads),), rows = prepared.heads, prepared.entries
     assert [row[0] for row in heads] == sorted({d.scope_id for d in batch})
     assert [row[:2] for row in rows] == sorted({row[:2] for row in rows})
     assert {row[5] for row in rows} == set(range(25, 45))
@@ -261,12 +262,12 @@ async def test_a_big_scope_is_one_transaction(tier: DurableTier) -> None:
 
 
 def test_an_entry_without_text_is_a_deletion() -> None:
-    (_, (row,)) = flushing.prepare([dirt(session(), 5, {"k": b""})])[1]
+    (row,) = flushing.prepare([dirt(session(), 5, {"k": b""})]).entries
     assert row[4:] == ("", 5, True)
 
 
-def test_heads_come_before_rows_and_tables_in_one_order() -> None:
+def test_heads_come_in_one_order_of_tables() -> None:
     batch = [dirt(ref, 5, {"k": b"1"}) for ref in (app(), session(), user())]
     for order in (batch, batch[::-1]):
-        names = [table.table.name for table, _ in flushing.prepare(order)]
-        assert names == [f"sessioncache_{name}" for name in ("session", "user_scope", "app_scope", "state")]
+        names = [table.table.name for table, _ in flushing.prepare(order).heads]
+        assert names == [f"sessioncache_{name}" for name in ("session", "user_scope", "app_scope")]

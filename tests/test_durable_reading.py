@@ -101,11 +101,11 @@ async def test_a_commit_between_head_and_rows_is_not_half_seen(
     await put(tier, dirt(session(), 5, {"a": b'"old"', "b": b'"old"'}), dirt(user(), 5, {"c": b'"old"'}))
     read_rows = reading._read_rows
 
-    async def overtaken(connection: Any, ids: set[str]) -> Any:
+    async def overtaken(connection: Any, refs: Sequence[ScopeRef]) -> Any:
         await put(tier, dirt(session(), 9, {"a": b'"new"', "d": b'"new"'}), dirt(user(), 9, {"c": b'"new"'}))
         bucket = session().bucket
         await tier.swap_fences({bucket: (INCARNATION, "next")})
-        return await read_rows(connection, ids)
+        return await read_rows(connection, refs)
 
     monkeypatch.setattr(reading, "_read_rows", overtaken)
     stored = await tier.read_scopes([(session(), INCARNATION), (user(), INCARNATION)])

@@ -125,4 +125,5 @@ class BulkTable:
 
 
 STATE = BulkTable(schema.state, 2)
-HEADS = {kind: BulkTable(table, 1) for kind, table in schema.HEADS.items()}
+_HEAD_TABLES = {table: BulkTable(table, 1) for table in schema.HEADS.values()}
+HEADS = {kind: _HEAD_TABLES[table] for kind, table in schema.HEADS.items()}

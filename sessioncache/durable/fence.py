@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
-from sessioncache.durable.bulk import NOW
+from sessioncache.durable.bulk import CLOCK, NOW
 
 _CHUNK = 1000
 
@@ -37,6 +37,15 @@ def insert_ignoring(connection: AsyncConnection, table: Table) -> Insert:
     if connection.dialect.name == "sqlite":
         return sqlite.insert(table).on_conflict_do_nothing()
     return postgresql.insert(table).on_conflict_do_nothing()
+
+
+async def lock_fences(connection: AsyncConnection, buckets: set[int]) -> tuple[dict[int, str], int]:
+    """The fences, kept as they are until the end of the transaction, and the database's clock."""
+    fence = schema.fence.c
+    clock: ColumnClause[int] = literal_column(CLOCK[connection.dialect.name])
+    query = select(fence.bucket, fence.incarnation, clock).where(fence.bucket.in_(sorted(buckets)))
+    rows = (await connection.execute(query.order_by(fence.bucket).with_for_update(read=True))).all()
+    return {row[0]: row[1] for row in rows}, max((row[2] for row in rows), default=0)
 
 
 async def read_fences(connection: AsyncConnection, buckets: Iterable[int], *, lock: bool = False) -> dict[int, str]:

@@ -21,7 +21,7 @@ def head_row(dirt: Dirt) -> Row:
     """The row of a scope's head, in the order of its table's columns.  RefusedDataError for a NUL in a name."""
     head = dirt.head
     _refuse_nul(head.org, head.app, head.user, head.session, head.title, head.forked_from)
-    if dirt.kind is ScopeKind.SESSION:
+    if dirt.kind in (ScopeKind.SESSION, ScopeKind.NAMESPACE):
         return _session_row(dirt, head)
     names = (head.org, head.app, head.user) if dirt.kind is ScopeKind.USER else (head.org, head.app)
     return (dirt.scope_id, *names, head.revision, head.birth, head.cleared, head.deleted, dirt.bucket)
@@ -40,7 +40,7 @@ def head_of(kind: ScopeKind, row: RowMapping) -> Head:
 
 def _session_row(dirt: Dirt, head: Head) -> Row:
     return (
-        dirt.scope_id,
+        dirt.rows_id,
         head.org,
         head.app,
         head.user,

@@ -28,6 +28,20 @@ def bare_query(bare_id: str) -> Select[tuple[object, ...]]:
     return found.order_by(_SESSION.app, _SESSION.user_id)
 
 
+async def read_unused(
+    connection: AsyncConnection, app_scope_id: str, before: int, after: str, most: int
+) -> list[tuple[str, Head]]:
+    """Living sessions of an app, last updated at or before `before`, whose scope id is above `after`, by scope id."""
+    unused = select(schema.session).where(
+        _SESSION.app_scope_id == app_scope_id,
+        ~_SESSION.deleted,
+        _SESSION.updated <= before,
+        _SESSION.scope_id > after,
+    )
+    rows = (await connection.execute(unused.order_by(_SESSION.scope_id).limit(most))).mappings()
+    return [(row["scope_id"], head_of(ScopeKind.SESSION, row)) for row in rows]
+
+
 async def read_heads(connection: AsyncConnection, query: Select[tuple[object, ...]]) -> list[Head]:
     """The heads that a query on sessions finds."""
     rows = (await connection.execute(query)).mappings()

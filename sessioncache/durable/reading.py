@@ -19,13 +19,12 @@ from sessioncache.entries import Entry, Head, StoredScope
 from sessioncache.scopes import ScopeKind, ScopeRef, key_id
 
 _STATE = schema.state.c
-_OURS = (_STATE.namespace == "") & ~_STATE.deleted
 _ROWS = select(
     _STATE.scope_id,
     _STATE.key,
     _STATE.revision,
-    _OURS.label("ours"),
-    case((_OURS, _STATE.value), else_="").label("value"),
+    _STATE.deleted,
+    case((~_STATE.deleted, _STATE.value), else_="").label("value"),
 )
 
 StoredRow = Row[Any]
@@ -53,15 +52,15 @@ async def read_scopes(connection: AsyncConnection, wanted: Sequence[tuple[ScopeR
     await _check_fences(connection, wanted)
     refs = [ref for ref, _ in wanted]
     heads = await _read_heads(connection, refs)
-    rows = await _read_rows(connection, {ref.id for ref in refs})
-    return [_stored(ref, heads.get(ref.id), rows.get(ref.id, [])) for ref in refs]
+    rows = await _read_rows(connection, refs)
+    return [_stored(ref, heads.get(ref.rows_id), rows.get(ref.id, [])) for ref in refs]
 
 
 async def read_everything(connection: AsyncConnection, scope: ScopeRef, incarnation: str) -> StoredScope | None:
     """A scope with all of its rows, deleted and dead ones too (without text); FencedOff as `read_scopes`."""
     await _check_fences(connection, [(scope, incarnation)])
-    head = (await _read_heads(connection, [scope])).get(scope.id)
-    rows = (await _read_rows(connection, {scope.id})).get(scope.id, [])
+    head = (await _read_heads(connection, [scope])).get(scope.rows_id)
+    rows = (await _read_rows(connection, [scope])).get(scope.id, [])
     stored = _stored(scope, head, rows)
     if stored is None:
         return None
@@ -73,10 +72,16 @@ async def read_evidence(connection: AsyncConnection, scope: ScopeRef, keys: Sequ
     fences = await read_fences(connection, [scope.bucket])
     heads = await _read_heads(connection, [scope])
     query = select(_STATE.key, _STATE.revision, _STATE.value).where(
-        _STATE.scope_id == scope.id, _STATE.key_id.in_([key_id(scope.namespace, key) for key in keys])
+        _STATE.scope_id == scope.rows_id, _STATE.key_id.in_([key_id(scope.namespace, key) for key in keys])
     )
     rows = {key: Entry(key, revision, value.encode()) for key, revision, value in await connection.execute(query)}
-    return Evidence(fences.get(scope.bucket), heads.get(scope.id), rows)
+    return Evidence(fences.get(scope.bucket), heads.get(scope.rows_id), rows)
+
+
+async def read_namespaces(connection: AsyncConnection, scope_id: str) -> list[str]:
+    """The names of the namespaces of a session that have living rows."""
+    found = select(_STATE.namespace).where(_STATE.scope_id == scope_id, _STATE.namespace != "", ~_STATE.deleted)
+    return list((await connection.execute(found.distinct().order_by(_STATE.namespace))).scalars())
 
 
 async def _check_fences(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str]]) -> None:
@@ -98,15 +103,26 @@ async def _read_heads(connection: AsyncConnection, refs: Sequence[ScopeRef]) -> 
 def _ids_by_kind(refs: Sequence[ScopeRef]) -> dict[ScopeKind, list[str]]:
     ids: dict[ScopeKind, list[str]] = defaultdict(list)
     for ref in refs:
-        ids[ref.kind].append(ref.id)
+        ids[ref.kind].append(ref.rows_id)
     return ids
 
 
-async def _read_rows(connection: AsyncConnection, ids: set[str]) -> dict[str, list[StoredRow]]:
+async def _read_rows(connection: AsyncConnection, refs: Sequence[ScopeRef]) -> dict[str, list[StoredRow]]:
+    """The rows of each scope, by its own id."""
     rows: dict[str, list[StoredRow]] = defaultdict(list)
-    for row in await connection.execute(_ROWS.where(_STATE.scope_id.in_(ids))):
-        rows[row.scope_id].append(row)
+    for namespace, own in _by_namespace(refs).items():
+        query: Select[Any] = _ROWS.where(_STATE.scope_id.in_(list(own)), _STATE.namespace == namespace)
+        for row in await connection.execute(query):
+            rows[own[row.scope_id]].append(row)
     return rows
+
+
+def _by_namespace(refs: Sequence[ScopeRef]) -> dict[str, dict[str, str]]:
+    """Namespace ('' for whole scopes) -> the id under which SQL keeps the rows -> the scope's own id."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for ref in refs:
+        found[ref.namespace][ref.rows_id] = ref.id
+    return found
 
 
 def _stored(ref: ScopeRef, head: Head | None, rows: list[StoredRow]) -> StoredScope | None:
@@ -116,5 +132,6 @@ def _stored(ref: ScopeRef, head: Head | None, rows: list[StoredRow]) -> StoredSc
     if head is None:
         head = Head(ref.org, ref.app, ref.user, ref.session, revision=known)
     known = max(known, head.revision, head.cleared, head.birth)
-    living = [] if head.deleted else [row for row in rows if row.ours and row.revision > head.cleared]
+    head = replace(head, namespace=ref.namespace)
+    living = [] if head.deleted else [row for row in rows if not row.deleted and row.revision > head.cleared]
     return StoredScope(head, [Entry(row.key, row.revision, row.value.encode()) for row in living], known)

@@ -118,7 +118,12 @@ incarnation = Table(
 
 layout = Table("sessioncache_layout", metadata, _name("name", key=True), _name("value"))
 
-HEADS = {ScopeKind.SESSION: session, ScopeKind.USER: user_scope, ScopeKind.APP: app_scope}
+HEADS = {
+    ScopeKind.SESSION: session,
+    ScopeKind.NAMESPACE: session,
+    ScopeKind.USER: user_scope,
+    ScopeKind.APP: app_scope,
+}
 """The table of each kind of scope's heads, in the order in which a flush takes their locks."""
 
 for _column in ("user_scope_id", "app_scope_id"):

@@ -9,8 +9,9 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from sessioncache.durable import fence, flushing, layout, listing, purging, reading
+from sessioncache.durable import erasing, fence, flushing, layout, listing, purging, reading
 from sessioncache.durable.engine import create_engine, prepare_engine
+from sessioncache.durable.erasing import Owned, Tombstone
 from sessioncache.durable.fence import Swap
 from sessioncache.durable.flushing import FlushResult
 from sessioncache.durable.reading import Evidence
@@ -145,6 +146,18 @@ class DurableTier:
                 raise _TakenBack
 
     @_whole
+    async def note(self, name: str, value: str) -> None:
+        """Note something beside the layout, whether its name is there or not."""
+        async with writing(self.engine, self._lock_timeout) as connection:
+            await layout.note(connection, name, value)
+
+    @_whole
+    async def unused_sessions(self, app_scope_id: str, before: int, after: str, most: int) -> list[tuple[str, Head]]:
+        """Living sessions of an app that SQL has not seen in use since `before` (µs): scope ids above `after` first."""
+        async with reading_transaction(self.engine) as connection:
+            return await listing.read_unused(connection, app_scope_id, before, after, most)
+
+    @_whole
     async def can_write(self) -> bool:
         """Whether a transaction of one row commits now."""
         try:
@@ -165,6 +178,24 @@ class DurableTier:
         """What SQL knows of a scope and of some of its keys (without prefix), in one snapshot with the fence (R11)."""
         async with reading_transaction(self.engine) as connection:
             return await reading.read_evidence(connection, scope, keys)
+
+    @_whole
+    async def namespaces(self, session: ScopeRef) -> list[str]:
+        """The names of a session's namespaces that have living rows."""
+        async with reading_transaction(self.engine) as connection:
+            return await reading.read_namespaces(connection, session.id)
+
+    @_whole
+    async def owned(self, user: ScopeRef) -> list[Owned]:
+        """All sessions of a user, deleted ones too, with the number of their entries."""
+        async with reading_transaction(self.engine) as connection:
+            return await erasing.read_owned(connection, user)
+
+    @_whole
+    async def erase(self, user: ScopeRef, revision: int, tombstones: Sequence[Tombstone], incarnation: str) -> None:
+        """Erase what a user has at or below `revision`, and these sessions; FencedOff as in `read_scopes`."""
+        async with writing(self.engine, self._lock_timeout) as connection:
+            await erasing.erase(connection, user, revision, tombstones, incarnation)
 
     @_whole
     async def list_sessions(self, *, scope_id: str, by: Literal["user", "app"], limit: int | None) -> list[Head]:

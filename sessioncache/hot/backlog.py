@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from sessioncache.entries import Committed, Dirt, Entry
-from sessioncache.hot.calls import Acknowledged, Claims, Need, Unready
+from sessioncache.hot.calls import Acknowledged, Claims, Dropped, Need, Unready
 from sessioncache.hot.layout import Layout, Place, head_of, parents
 from sessioncache.hot.link import Argument, HotLink, Reply
 from sessioncache.hot.scripts import load_script
@@ -22,6 +22,9 @@ B = TypeVar("B")
 
 _CHUNK = 64
 """Scopes of one exchange."""
+
+Reading = Dirt | Unready | Dropped | None
+"""The dirt of a scope; Unready where something must be settled first, None where Redis lost the scope."""
 
 # Entries that one call wrote bear one revision.
 _decode = lru_cache(maxsize=1024)(decode_revision)
@@ -74,11 +77,11 @@ class Backlog:
         args: list[Argument] = [worker.encode(), _micro(seconds), *(member.encode() for member in members)]
         return int((await self.link.call(load_script("renew"), [self.layout.control(bucket)], args))[1])
 
-    async def read_dirt(self, scopes: Sequence[tuple[int, str]]) -> list[Dirt | Unready | None]:
-        """The dirt of scopes (bucket, member); None where Redis lost the scope, Unready where it must be settled."""
+    async def read_dirt(self, scopes: Sequence[tuple[int, str]]) -> list[Reading]:
+        """The dirt of scopes (bucket, member)."""
         return await _in_chunks(self._read_chunk, scopes)
 
-    async def _read_chunk(self, scopes: Sequence[tuple[int, str]]) -> list[Dirt | Unready | None]:
+    async def _read_chunk(self, scopes: Sequence[tuple[int, str]]) -> list[Reading]:
         calls = [([self.layout.control(bucket), self.layout.hash(bucket, member)], ()) for bucket, member in scopes]
         replies = await self.link.call_many(load_script("dirt"), calls)
         return [self._dirt(*scope, reply) for scope, reply in zip(scopes, replies, strict=True)]
@@ -159,34 +162,49 @@ class Backlog:
 
     def _acknowledgement(self, one: Committed, delay: float) -> tuple[list[bytes], list[Argument]]:
         dirt, head = one.dirt, one.dirt.head
-        ref = ScopeRef(dirt.kind, head.org, head.app, head.user, head.session)
-        args: list[Argument] = [dirt.incarnation, _encode(head.revision), dirt.read_at, _micro(delay)]
+        ref = ScopeRef(dirt.kind, head.org, head.app, head.user, head.session, dirt.namespace, holder=dirt.holder)
+        args: list[Argument] = [dirt.incarnation, _encode(dirt.revision), dirt.read_at, _micro(delay)]
         args += [self._idle_ms, TOMBSTONE_RETENTION * 1000, parents(ref), dirt.head_revision]
-        args += [_verdict(head.revision, one.head_revision), len(dirt.entries)]
+        # The head of a namespace is its session's, which is acknowledged with that one's own dirt.
+        args += [b"=" if dirt.holder else _verdict(head.revision, one.head_revision), len(dirt.entries)]
         for entry, stored in zip(dirt.entries, one.revisions, strict=True):
             args += (b"=" + entry.key.encode(), _encode(entry.revision), _verdict(entry.revision, stored))
         member = dirt.kind.value + dirt.scope_id
         return [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, member)], [*args, *dirt.phantoms]
 
-    def _dirt(self, bucket: int, member: str, reply: Reply) -> Dirt | Unready | None:
+    def _dirt(self, bucket: int, member: str, reply: Reply) -> Reading:
         status = reply[0].decode()
         if status == "missing":
             return None
+        if status == "dropped":
+            return Dropped()
+        if status == "host":
+            host = self.layout.host(self.place(bucket, member), reply[2].decode())
+            return Unready(Need(reply[1].decode()), [host])
         if status != "ok":
             return Unready(Need(status), [self.place(bucket, member)])
-        _, incarnation, read_at, head, fields, phantoms = reply
+        _, incarnation, read_at, head, fields, phantoms, host = reply
         names = dict(zip(head[::2], head[1::2], strict=True))
+        about = head_of(names)
         return Dirt(
             kind=ScopeKind(member[0]),
             scope_id=member[1:],
             bucket=bucket,
             incarnation=incarnation.decode(),
-            head=head_of(names),
+            head=head_of(dict(zip(host[::2], host[1::2], strict=True))) if host else about,
             head_revision=names.get(b"h", b""),
+            namespace=about.namespace,
+            holder=names.get(b"d", b"").decode(),
+            namespace_revision=about.revision,
             entries=[_entry(field, value) for field, value in zip(fields[::2], fields[1::2], strict=True)],
             phantoms=list(phantoms),
             read_at=int(read_at),
         )
+
+    async def scrub(self, place: Place, revision: int) -> bool:
+        """Drop a scope that is at or below a revision at which SQL knows it to be dead; whether it was dropped."""
+        args = (encode_revision(revision), place.parents)
+        return bool((await self.link.call(load_script("scrub"), [place.control, place.hash], args))[1])
 
     def place(self, bucket: int, member: str) -> Place:
         """Where a scope lies of which only bucket and member are known."""

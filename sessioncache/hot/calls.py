@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from sessioncache.hot.layout import Place
 
@@ -37,6 +38,10 @@ class Gone(Exception):  # noqa: N818 - a signal
     """The session was deleted or lives another life."""
 
 
+class Dropped(Exception):  # noqa: N818 - a signal
+    """A dirty namespace was dropped, since its session's life is over."""
+
+
 class Taken(Exception):  # noqa: N818 - a signal
     """A living session has the id."""
 
@@ -50,7 +55,7 @@ class Operation:
     """One key's change."""
 
     code: bytes
-    """S set, D delete, I increment, A append."""
+    """S set, D delete, I increment, A append, C clear the scope."""
     key: str
     text: bytes = b""
     expected: bytes = ANY
@@ -92,11 +97,53 @@ class Refused:
     """A write that was not applied, and where it failed: pairs of part and operation, from 0."""
 
     why: str
-    """stale, limit, mismatch or compute."""
+    """stale, limit, mismatch, compute, lease or erased."""
     where: list[tuple[int, int]]
     detail: str = ""
     text: bytes = b""
     revision: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """What a touch adds to a session's counters, and its title."""
+
+    messages: int = 0
+    tokens: int = 0
+    title: str = ""
+    """Taken where there is none; with `rename` in any case."""
+    rename: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What a delete did."""
+
+    existed: bool
+    written: Written | None
+    """None: the session was kept, since it has been in use."""
+    living: int | None = None
+    """Keys that it had; None: it was not hot."""
+    namespaces: dict[str, int] = field(default_factory=dict)
+    """Its namespaces that SQL did not have yet in full, with the number of their keys."""
+
+
+class Stamp(NamedTuple):
+    """That a user's scope was erased."""
+
+    revision: bytes
+    living: int
+    """Keys that it had."""
+    incarnation: bytes
+
+
+class Token(NamedTuple):
+    """What lets its holder bring a scope into being."""
+
+    value: bytes
+    incarnation: bytes
+    birth: bytes
+    """Of a namespace: of its session."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class Place:
     control: bytes
     hash: bytes
     parents: bytes
-    """Ids of the session's app, user and bare session id; empty for other scopes."""
+    """Ids of a session's app, user and bare session id; of a namespace its session's scope; empty for shared scopes."""
 
     @property
     def dirty(self) -> bytes:
@@ -53,6 +53,19 @@ class Layout:
         """Where a scope lies."""
         return Place(ref, self.control(ref.bucket), self.hash(ref.bucket, ref.member), parents(ref))
 
+    def host(self, place: Place, session_scope: str) -> Place:
+        """Where the session of a namespace lies."""
+        ref = ScopeRef(
+            ScopeKind.SESSION,
+            place.ref.org,
+            place.ref.app,
+            place.ref.user,
+            place.ref.session,
+            id=session_scope,
+            bucket=place.ref.bucket,
+        )
+        return self.place(ref)
+
     @property
     def record(self) -> bytes:
         """The hash that tells what this installation was set up with."""
@@ -71,6 +84,8 @@ class Layout:
 @lru_cache(maxsize=4096)
 def parents(ref: ScopeRef) -> bytes:
     """See Place.parents."""
+    if ref.kind is ScopeKind.NAMESPACE:
+        return ref.holder.encode()
     if ref.kind is not ScopeKind.SESSION:
         return b""
     ids = (app_id(ref.org, ref.app), user_id(ref.org, ref.app, ref.user), bare_id(ref.org, ref.session))
@@ -96,6 +111,7 @@ def head_of(fields: dict[bytes, bytes]) -> Head:
         app=text(b"a"),
         user=text(b"w"),
         session=text(b"s"),
+        namespace=text(b"g"),
         revision=revision(b"r"),
         birth=revision(b"b"),
         cleared=revision(b"c"),
@@ -130,4 +146,6 @@ def fields_of(head: Head, kind: ScopeKind) -> list[bytes]:
             (b"k", b"%d" % head.token_total),
             (b"q", head.forked_from.encode()),
         ]
+    if kind is ScopeKind.NAMESPACE:
+        pairs += [(b"s", head.session.encode()), (b"g", head.namespace.encode())]
     return [part for pair in pairs for part in pair]

@@ -12,6 +12,7 @@ from sessioncache.revisions import DIGITS, decode_revision
 
 _MEMBER = 33
 """Characters of a scope's kind and id."""
+_IDENTITY = (b"o", b"a", b"w", b"s", b"g", b"d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,9 @@ class RawLetter:
     app: str
     user: str
     session: str
+    namespace: str
+    holder: str
+    """Of a namespace: the id of its session's scope."""
     birth: bytes
     size: int
 
@@ -48,7 +52,7 @@ class Letters:
         if not dead:
             return []
         commands = [
-            (b"HMGET", self._layout.hash(b, name[:_MEMBER].decode()), b"o", b"a", b"w", b"s", b"b", name[_MEMBER:])
+            (b"HMGET", self._layout.hash(b, name[:_MEMBER].decode()), *_IDENTITY, b"b", name[_MEMBER:])
             for b, name, _ in dead
         ]
         hashes = await self._link.exchange(commands, {})
@@ -69,7 +73,8 @@ def _pairs(reply: Reply) -> list[tuple[bytes, bytes]]:
 
 def _letter(bucket: int, name: bytes, value: bytes, of_hash: list[bytes | None]) -> RawLetter | None:
     digits, _, attempts, refused_at, reason = value.split(b"|", 4)
-    org, app, user, session, birth, entry = (part or b"" for part in of_hash)
+    *names, birth, entry = (part or b"" for part in of_hash)
+    org, app, user, session, namespace, holder = (name.decode() for name in names)
     if entry[:DIGITS] != digits:
         return None
     return RawLetter(
@@ -80,10 +85,12 @@ def _letter(bucket: int, name: bytes, value: bytes, of_hash: list[bytes | None])
         attempts=int(attempts),
         refused_at=int(refused_at),
         reason=reason.decode(),
-        org=org.decode(),
-        app=app.decode(),
-        user=user.decode(),
-        session=session.decode(),
+        org=org,
+        app=app,
+        user=user,
+        session=session,
+        namespace=namespace,
+        holder=holder,
         birth=birth,
         size=len(entry) - DIGITS,
     )

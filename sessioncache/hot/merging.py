@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from sessioncache.entries import StoredScope
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.calls import Need, TokenLost, Unready
-from sessioncache.hot.layout import Place, fields_of, parents, user_field
+from sessioncache.hot.layout import Layout, Place, fields_of, parents, user_field
 from sessioncache.hot.link import HotLink
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.tier import TOKEN_LIFETIME_MS
 from sessioncache.revisions import encode_revision
+from sessioncache.scopes import ScopeKind
 from sessioncache.settings import TOMBSTONE_RETENTION
 
 
@@ -30,23 +31,26 @@ class Taken:
 class Merging:
     """Brings together what Redis still has of a scope and what SQL has."""
 
-    def __init__(self, link: HotLink, *, idle_ttl: float) -> None:
+    def __init__(self, link: HotLink, layout: Layout, *, idle_ttl: float) -> None:
         self._link = link
+        self._layout = layout
         self._idle_ms = max(1, int(idle_ttl * 1000))
 
     async def take_token(self, place: Place) -> Taken | float | None:
         """The token; or the seconds another process has left; or None: there is nothing to do (any more)."""
         token = secrets.token_hex(8).encode()
-        args = (token, TOKEN_LIFETIME_MS, b"1")
+        args = (token, TOKEN_LIFETIME_MS, b"1", b"")
         reply = await self._link.call(load_script("token"), [place.control, place.hash], args)
         if reply[0] == b"register":
             raise Unready(Need.REGISTER, [place])
+        if reply[0] == b"host":
+            raise Unready(Need(reply[1].decode()), [self._layout.host(place, reply[2].decode())])
         if reply[0] == b"wait":
             return int(reply[1]) / 1000
-        if reply[0] == b"hot":
+        if reply[0] in (b"hot", b"gone"):
             return None
-        org, app, user, session = (text.decode() for text in reply[2:6])
-        ref = replace(place.ref, org=org, app=app, user=user, session=session)
+        org, app, user, session, holder, namespace = (text.decode() for text in reply[2:8])
+        ref = replace(place.ref, org=org, app=app, user=user, session=session, holder=holder, namespace=namespace)
         return Taken(replace(place, ref=ref, parents=parents(ref)), token, reply[1].decode())
 
     async def merge(self, taken: Taken, stored: StoredScope | None) -> int:
@@ -82,6 +86,13 @@ class Merging:
 def _sql_side(place: Place, stored: StoredScope | None) -> Sequence[bytes | int]:
     if stored is None:
         return [encode_revision(0), b"", b"", b"", b"", 0]
+    rows = [
+        part
+        for entry in stored.entries
+        for part in (user_field(entry.key), encode_revision(entry.revision) + entry.text)
+    ]
+    if place.ref.kind is ScopeKind.NAMESPACE:  # its head is its session's, whose life has been checked
+        return [encode_revision(stored.known), b"", b"", b"", b"", 0, *rows]
     head = stored.head
     fields = fields_of(head, place.ref.kind)
     told: list[bytes | int] = [
@@ -93,6 +104,4 @@ def _sql_side(place: Place, stored: StoredScope | None) -> Sequence[bytes | int]
         len(fields) // 2,
         *fields,
     ]
-    for entry in stored.entries:
-        told += (user_field(entry.key), encode_revision(entry.revision) + entry.text)
-    return told
+    return [*told, *rows]

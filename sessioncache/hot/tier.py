@@ -10,13 +10,17 @@ from redis.exceptions import ResponseError
 from sessioncache.entries import Head, StoredScope
 from sessioncache.hot.calls import (
     Content,
+    Deleted,
     FlushState,
     Gone,
     Need,
     Part,
     Refused,
+    Stamp,
     Taken,
+    Token,
     TokenLost,
+    Touch,
     Unready,
     Wanted,
     Written,
@@ -27,11 +31,12 @@ from sessioncache.hot.link import Argument, HotLink, Reply, evaluation, explain
 from sessioncache.hot.once import Once
 from sessioncache.hot.scripts import load_script
 from sessioncache.revisions import DIGITS, ZERO, encode_revision
+from sessioncache.scopes import ScopeKind
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 
 TOKEN_LIFETIME_MS = 2_000
 """Milliseconds after which another loader takes over from a silent one."""
-_LIMITS = (MAX_SCOPE_KEYS, MAX_SCOPE_BYTES, MAX_VALUE_BYTES)
+LIMITS = (MAX_SCOPE_KEYS, MAX_SCOPE_BYTES, MAX_VALUE_BYTES)
 _LIST_CHUNK = 500
 # Times to live of 0 renew nothing; a shared scope's kind, since no session of any life is asked for.
 _PEEK: tuple[Argument, ...] = (0, 0, b"u", b"", -1)
@@ -43,20 +48,36 @@ class HotTier:
     def __init__(self, link: HotLink, layout: Layout, *, idle_ttl: float, temp_ttl: float) -> None:
         self.link = link
         self.layout = layout
-        self._once = Once(link)
+        self.once = Once(link)
         self._idle_ms = max(1, int(idle_ttl * 1000))
         self._temp_ms = max(1, int(temp_ttl * 1000))
         self._temp_s = max(1, round(temp_ttl))
 
-    async def write(self, parts: Sequence[Part]) -> Written | Refused:
-        """Write all parts in one step, or nothing.  OutcomeUnknownError where no answer came."""
-        deletes_only = all(operation.code == b"D" for part in parts for operation in part.operations)
+    async def write(self, parts: Sequence[Part], lease: bytes = b"") -> Written | Refused:
+        """Write all parts in one step, or nothing; `lease`: token of the run lease that the writer must hold.
+
+        OutcomeUnknownError where no answer came.
+        """
+        deletes_only = all(operation.code in b"DC" for part in parts for operation in part.operations)
         script = load_script("write", "allow-oom") if deletes_only else load_script("write")
 
         def args(operation: Sequence[Argument]) -> list[Argument]:
-            return [*_LIMITS, self._temp_s, *operation, *_part_args(parts)]
+            return [*LIMITS, self._temp_s, *operation, lease, *_part_args(parts)]
 
-        return self._written(parts, await self._once.call(script, parts[0].place, _part_keys(parts), args))
+        return self._written(parts, await self.once.call(script, parts[0].place, _part_keys(parts), args))
+
+    async def touch(self, part: Part, touch: Touch, lease: bytes = b"") -> tuple[Written | Refused, dict[bytes, bytes]]:
+        """Count and name what is in use; the head fields that lists show, empty where it was refused."""
+        told = (touch.messages, touch.tokens, b"1" if touch.rename else b"", touch.title.encode())
+
+        def args(operation: Sequence[Argument]) -> list[Argument]:
+            return [*LIMITS, self._temp_s, *operation, lease, *told, *_part_args([part])]
+
+        reply = await self.once.call(load_script("touch"), part.place, _part_keys([part]), args)
+        if reply[0] != b"ok":
+            return self._written([part], reply), {}
+        fields = zip((b"b", b"u", b"t", b"m", b"k", b"q"), reply[3], strict=True)
+        return self._written([part], reply[:3]), {name: value or b"" for name, value in fields}
 
     async def create(self, parts: Sequence[Part], head: Head, *, token: bytes, known: bytes) -> Written | Refused:
         """Create the session of the first part; `token`: ``*`` for a generated id, empty when SQL has not been read."""
@@ -64,33 +85,45 @@ class HotTier:
 
         def args(operation: Sequence[Argument]) -> list[Argument]:
             told = (token, known, *(text.encode() for text in identity))
-            return [*_LIMITS, self._temp_s, *operation, *told, *_part_args(parts)]
+            return [*LIMITS, self._temp_s, *operation, b"", *told, *_part_args(parts)]
 
-        reply = await self._once.call(load_script("create"), parts[0].place, _part_keys(parts), args)
+        reply = await self.once.call(load_script("create"), parts[0].place, _part_keys(parts), args)
         if reply[0] == b"exists":
             raise Taken
         if reply[0] == b"retry":
             raise TokenLost
         return self._written(parts, reply)
 
-    async def delete(self, place: Place, birth: bytes) -> tuple[bool, Written]:
-        """Delete a session; whether it existed."""
-        return await self._delete(place, birth, ())
+    async def delete(self, place: Place, birth: bytes = b"", *, unused_since: int | None = None) -> Deleted:
+        """Delete a session; with `unused_since` only a clean one that has not been in use since that revision."""
+        return await self._delete(place, birth, unused_since, ())
 
-    async def bury(self, place: Place, token: bytes, stored: StoredScope) -> tuple[bool, Written]:
+    async def bury(self, place: Place, token: bytes, stored: StoredScope) -> Deleted:
         """Delete a session that is not hot but in SQL, under the token of the reading.  TokenLost."""
-        return await self._delete(
-            place, b"", (token, encode_revision(stored.known), *fields_of(stored.head, place.ref.kind))
-        )
+        cold = (token, encode_revision(stored.known), *fields_of(stored.head, place.ref.kind))
+        return await self._delete(place, b"", None, cold)
 
-    async def _delete(self, place: Place, birth: bytes, cold: Sequence[Argument]) -> tuple[bool, Written]:
+    async def _delete(self, place: Place, birth: bytes, unused_since: int | None, cold: Sequence[Argument]) -> Deleted:
+        condition = b"" if unused_since is None else encode_revision(unused_since)
+
         def args(operation: Sequence[Argument]) -> list[Argument]:
-            return [birth, place.parents, *operation, *cold]
+            return [birth, place.parents, *operation, condition, *cold]
 
-        reply = await self._once.call(load_script("delete"), place, [place.control, place.hash], args)
+        reply = await self.once.call(load_script("delete"), place, [place.control, place.hash], args)
         _held(reply, place)
-        _, existed, revision, incarnation, flushed = reply
-        return bool(existed), Written(revision, [WrittenPart(incarnation, flushed, bool(existed), [])])
+        if reply[0] == b"kept":
+            return Deleted(existed=False, written=None)
+        _, existed, revision, incarnation, flushed, living, spaces = reply
+        written = Written(revision, [WrittenPart(incarnation, flushed, bool(existed), [])])
+        dirty = {name.decode(): count for name, count in zip(spaces[::2], spaces[1::2], strict=True)} if spaces else {}
+        return Deleted(bool(existed), written, None if living < 0 else living, dirty)
+
+    async def erase(self, place: Place, seconds: float) -> Stamp:
+        """Erase a user's scope, and let nothing new of the user in for some seconds.  May be repeated."""
+        args = (int(seconds * 1_000_000),)
+        reply = await self.link.call(load_script("erase"), [place.control, place.hash], args)
+        raise_unready(reply, [place])
+        return Stamp(reply[1], reply[2], reply[3])
 
     async def read(self, wanted: Sequence[Wanted]) -> list[Content]:
         """Read scopes in one step."""
@@ -102,10 +135,10 @@ class HotTier:
             args.append(-1 if part.keys is None else len(part.keys))
             args += (key.encode() for key in part.keys or ())
         reply = await self.link.call(load_script("read"), keys, args)
-        _raise_unready(reply, [part.place for part in wanted])
+        raise_unready(reply, [part.place for part in wanted])
         contents = [_content(flat) for flat in reply[1:]]
         for part, content in zip(wanted, contents, strict=True):
-            self._once.learn(part.place.ref.bucket, content.incarnation)
+            self.once.learn(part.place.ref.bucket, content.incarnation)
         return contents
 
     async def peek(self, place: Place) -> Content | None:
@@ -116,17 +149,20 @@ class HotTier:
         for answer in (marks, reply):
             if isinstance(answer, ResponseError):
                 raise explain(answer)
-        _raise_unready(reply, [place])
+        raise_unready(reply, [place])
         return None if marks else _content(reply[1])
 
-    async def take_token(self, place: Place) -> tuple[bytes, bytes] | float | None:
-        """(token, incarnation); or the seconds another loader has left; or None: the scope is hot."""
+    async def take_token(self, place: Place) -> Token | float | None:
+        """The token; or the seconds another loader has left; or None: the scope is hot."""
         token = secrets.token_hex(8).encode()
-        reply = await self.link.call(load_script("token"), [place.control, place.hash], [token, TOKEN_LIFETIME_MS, b""])
-        _raise_unready(reply, [place])
+        args = (token, TOKEN_LIFETIME_MS, b"", place.parents)
+        reply = await self.link.call(load_script("token"), [place.control, place.hash], args)
+        raise_unready(reply, [place])
+        if reply[0] == b"host":
+            raise Unready(Need(reply[1].decode()), [self.layout.host(place, reply[2].decode())])
         if reply[0] == b"hot":
             return None
-        return int(reply[1]) / 1000 if reply[0] == b"wait" else (token, reply[1])
+        return int(reply[1]) / 1000 if reply[0] == b"wait" else Token(token, reply[1], reply[8])
 
     async def stage(self, place: Place, token: bytes, fields: Sequence[bytes]) -> None:
         """Store a chunk of a large scope beside, and renew the token."""
@@ -136,10 +172,14 @@ class HotTier:
         _held(reply, place)
 
     async def install(
-        self, place: Place, token: bytes, fields: Sequence[bytes], *, staged: int, ttl_ms: int = 0
+        self, place: Place, token: bytes, fields: Sequence[bytes], *, staged: int, birth: bytes = b""
     ) -> None:
-        """Bring a scope into being (`staged` fields lie beside); TokenLost where SQL has to be read again."""
-        args: list[Argument] = [token, ttl_ms or self._idle_ms, int(staged), *fields]
+        """Bring a scope into being (`staged` fields lie beside); TokenLost where SQL has to be read again.
+
+        `birth`: of the session that a namespace was read for.
+        """
+        host = place.parents if place.ref.kind is ScopeKind.NAMESPACE else b""
+        args: list[Argument] = [token, self._idle_ms, int(staged), host, birth, *fields]
         _held(await self.link.call(load_script("install"), [place.control, place.hash], args), place)
 
     async def confirm_absent(self, place: Place, token: bytes) -> None:
@@ -151,7 +191,7 @@ class HotTier:
         calls = [([place.control, place.hash], ()) for place in places]
         replies = await self.link.call_many(load_script("flushed"), calls)
         for place, reply in zip(places, replies, strict=True):
-            _raise_unready(reply, [place])
+            raise_unready(reply, [place])
         return [_flush_state(reply) for reply in replies]
 
     async def unflushed(self, by: str, scope_id: str, buckets: Sequence[int]) -> list[Head]:
@@ -175,7 +215,7 @@ class HotTier:
         outcome = _outcome(parts, reply)
         if isinstance(outcome, Written):
             for part, done in zip(parts, outcome.parts, strict=True):
-                self._once.learn(part.place.ref.bucket, done.incarnation)
+                self.once.learn(part.place.ref.bucket, done.incarnation)
         return outcome
 
 
@@ -202,8 +242,10 @@ def _outcome(parts: Sequence[Part], reply: Reply) -> Written | Refused:
             reply[1],
             [WrittenPart(inc, flushed, changed == 1, list(results)) for inc, flushed, changed, results in reply[2:]],
         )
-    _raise_unready(reply, [part.place for part in parts])
+    raise_unready(reply, [part.place for part in parts])
     why = reply[0].decode()
+    if why in ("lease", "erased"):
+        return Refused(why, [])
     if why == "stale":
         return Refused(why, [(i - 1, j - 1) for i, j in zip(reply[1::2], reply[2::2], strict=True)])
     where = [(reply[1] - 1, reply[2] - 1)]
@@ -212,7 +254,8 @@ def _outcome(parts: Sequence[Part], reply: Reply) -> Written | Refused:
     return Refused(why, where, detail=reply[3].decode() if len(reply) > 3 else "")
 
 
-def _raise_unready(reply: Reply, places: Sequence[Place]) -> None:
+def raise_unready(reply: Reply, places: Sequence[Place]) -> None:
+    """Raise what a script says has to be made ready; `places` are those that it numbers."""
     status = reply[0]
     if status == b"gone":
         raise Gone
@@ -238,7 +281,7 @@ class UnreadyBuckets(Exception):  # noqa: N818 - a signal
 def _held(reply: Reply, place: Place) -> None:
     if reply[0] == b"retry":
         raise TokenLost
-    _raise_unready(reply, [place])
+    raise_unready(reply, [place])
 
 
 def _content(flat: list[bytes]) -> Content:

@@ -17,9 +17,9 @@ async def test_a_cold_session_is_buried_under_its_token_only(bench: Bench) -> No
     stored = StoredScope(head, [], known=START - 1)
     token = await bench.take_token(place)
     with pytest.raises(TokenLost):
-        await bench.hot.bury(place, b"another", stored)
+        await bench.bury(place, b"another", stored)
     assert bench.ask("EXISTS", place.hash) == 0
-    existed, _ = await bench.hot.bury(place, token, stored)
+    existed, _ = await bench.bury(place, token, stored)
     assert existed
     assert bench.field(place, "x") != b""
 

@@ -19,7 +19,7 @@ from fakeredis.aioredis import FakeRedis
 from sessioncache.entries import Committed, Dirt, Entry, Head, StoredScope
 from sessioncache.hot import backlog, incarnations, letters, merging, tier
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.calls import ANY, Acknowledged, Content, Operation, Part, Refused, Wanted, Written
+from sessioncache.hot.calls import ANY, Acknowledged, Content, Deleted, Operation, Part, Refused, Wanted, Written
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import Layout, Place, fields_of, head_of, user_field
 from sessioncache.hot.letters import Letters
@@ -114,7 +114,7 @@ class Bench:
         self.hot = HotTier(self.link, self.layout, idle_ttl=IDLE, temp_ttl=TEMP)
         self.backlog = Backlog(self.link, self.layout, idle_ttl=IDLE)
         self.incarnations = Incarnations(self.link, self.layout)
-        self.merging = Merging(self.link, idle_ttl=IDLE)
+        self.merging = Merging(self.link, self.layout, idle_ttl=IDLE)
         self.letters = Letters(self.link, self.layout)
 
     @classmethod
@@ -203,6 +203,14 @@ class Bench:
         written = await self.try_write(place, *operations, birth=birth)
         assert isinstance(written, Written)
         return written
+
+    async def delete(self, place: Place, birth: bytes = b"") -> tuple[bool, Written]:
+        """Delete a session; whether it existed, and the write."""
+        return _done(await self.hot.delete(place, birth))
+
+    async def bury(self, place: Place, token: bytes, stored: StoredScope) -> tuple[bool, Written]:
+        """Delete a session that is not hot; whether it existed, and the write."""
+        return _done(await self.hot.bury(place, token, stored))
 
     async def read(self, place: Place, *keys: str, birth: bytes = b"") -> Content:
         """Read one scope, whole or some keys."""
@@ -321,6 +329,11 @@ class Bench:
     def ask(self, *parts: Any) -> Reply:
         """The reply of one plain command."""
         return self.raw.execute_command(*parts)  # type: ignore[no-untyped-call]
+
+
+def _done(deleted: Deleted) -> tuple[bool, Written]:
+    assert deleted.written is not None
+    return deleted.existed, deleted.written
 
 
 def _whole(score: bytes | float | None) -> int | None:

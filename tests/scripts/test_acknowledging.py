@@ -176,7 +176,7 @@ async def test_an_acknowledgement_that_a_clear_overtook_finds_nothing_amiss(benc
     place = bench.session()
     await bench.create(place, put("a", "1"))
     dirt = await bench.dirt(place)
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     assert (await bench.acknowledge(dirt)).refused == []
     assert b"!" in bench.marks(place)
     assert (await bench.flush(place)).left == 0

@@ -27,7 +27,7 @@ def in_sql(place: Place, *, known: int = KNOWN) -> StoredScope:
 
 async def test_a_cold_session_gets_a_tombstone_above_all_that_sql_knows(bench: Bench) -> None:
     place = bench.session()
-    existed, written = await bench.hot.bury(place, await bench.take_token(place), in_sql(place))
+    existed, written = await bench.bury(place, await bench.take_token(place), in_sql(place))
     assert (existed, decode_revision(written.revision)) == (True, KNOWN + 1)
     dirt = await bench.dirt(place)
     assert (dirt.head.deleted, dirt.head.cleared, dirt.head.birth) == (True, KNOWN + 1, KNOWN - 9)
@@ -38,7 +38,7 @@ async def test_a_cold_session_gets_a_tombstone_above_all_that_sql_knows(bench: B
 
 async def test_a_buried_session_is_pinned_and_listed_until_it_is_flushed(bench: Bench) -> None:
     place = bench.session()
-    await bench.hot.bury(place, await bench.take_token(place), in_sql(place))
+    await bench.bury(place, await bench.take_token(place), in_sql(place))
     assert (bench.marks(place), bench.ttl(place.hash)) == ({b"!"}, None)
     (listed,) = await bench.hot.unflushed("u", place.parents[32:64].decode(), [place.ref.bucket])
     assert (listed.session, listed.deleted) == ("s", True)
@@ -51,25 +51,25 @@ async def test_nothing_is_buried_without_the_token(bench: Bench) -> None:
     token = await bench.take_token(place)
     bench.ask("HDEL", place.control, f"t:{place.ref.member}")
     with pytest.raises(TokenLost):
-        await bench.hot.bury(place, token, in_sql(place))
+        await bench.bury(place, token, in_sql(place))
     assert bench.ask("EXISTS", place.hash) == 0
 
 
 async def test_a_burial_consumes_the_token(bench: Bench) -> None:
     place = bench.session()
     token = await bench.take_token(place)
-    await bench.hot.bury(place, token, in_sql(place))
+    await bench.bury(place, token, in_sql(place))
     await bench.flush(place)
     bench.ask("DEL", place.hash)
     with pytest.raises(TokenLost):
-        await bench.hot.bury(place, token, in_sql(place))
+        await bench.bury(place, token, in_sql(place))
 
 
 async def test_a_session_created_meanwhile_under_the_id_is_deleted_as_what_it_is(bench: Bench) -> None:
     place = bench.session()
     token = await bench.take_token(place)
     created = await bench.create(place)
-    existed, _ = await bench.hot.bury(place, token, in_sql(place))
+    existed, _ = await bench.bury(place, token, in_sql(place))
     assert (existed, bench.field(place, "b"), bench.field(place, "t")) == (True, created.revision, b"")
 
 
@@ -77,13 +77,13 @@ async def test_a_session_that_became_hot_and_clean_meanwhile_is_deleted_as_it_is
     place = bench.session()
     token = await bench.take_token(place)
     await bench.install(place, token=token, known=KNOWN, birth=KNOWN - 9)
-    existed, written = await bench.hot.bury(place, token, in_sql(place))
+    existed, written = await bench.bury(place, token, in_sql(place))
     assert (existed, decode_revision(written.revision)) == (True, KNOWN + 1)
 
 
 async def test_a_new_life_after_a_burial_is_above_it(bench: Bench) -> None:
     place = bench.session()
-    await bench.hot.bury(place, await bench.take_token(place), in_sql(place))
+    await bench.bury(place, await bench.take_token(place), in_sql(place))
     created = await bench.create(place, token=b"")
     assert decode_revision(created.revision) == KNOWN + 2
 

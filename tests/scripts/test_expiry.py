@@ -60,7 +60,7 @@ async def test_an_acknowledgement_that_leaves_a_mark_does_not(bench: Bench) -> N
 async def test_the_tombstone_of_a_session_stays_for_the_retention_once_flushed(bench: Bench) -> None:
     place = bench.session()
     await bench.create(place)
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     assert bench.ttl(place.hash) is None
     await bench.flush(place)
     assert bench.ttl(place.hash) == TOMBSTONE_RETENTION

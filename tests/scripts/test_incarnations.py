@@ -33,7 +33,7 @@ CALLS: dict[str, Call] = {
     "read": lambda bench, place: bench.read(place),
     "write": lambda bench, place: bench.write(place, put("k", "1"), birth=b"b"),
     "create": lambda bench, place: bench.create(place, token=b"*"),
-    "delete": lambda bench, place: bench.hot.delete(place, b""),
+    "delete": lambda bench, place: bench.delete(place, b""),
     "token": lambda bench, place: bench.hot.take_token(place),
     "install": lambda bench, place: bench.install(place, token=b"t"),
     "stage": lambda bench, place: bench.hot.stage(place, b"t", [b"=k", b"1"]),

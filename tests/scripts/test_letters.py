@@ -145,7 +145,7 @@ async def test_deleting_the_session_removes_its_letters_only(bench: Bench) -> No
     place, other = bench.session(), await poisoned(bench)
     await bench.create(place, put("bad", "1"))
     await bench.refuse(place, "bad")
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     assert [key for key, *_ in await letters(bench)] == ["bad"]
     assert set(raw_letters(bench, other)) == {f"{other.ref.member}=bad".encode()}
     assert (await bench.flush(place)).left == 0

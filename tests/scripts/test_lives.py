@@ -15,7 +15,7 @@ async def reborn(bench: Bench) -> tuple[Place, bytes, bytes]:
     """A session that was deleted and created again: where, its first birth, its second."""
     place = bench.session()
     first = (await bench.create(place, put("k", '"old"'))).revision
-    await bench.hot.delete(place, first)
+    await bench.delete(place, first)
     return place, first, (await bench.create(place, token=b"")).revision
 
 
@@ -35,14 +35,14 @@ async def test_a_read_through_a_handle_of_an_earlier_life_is_refused(bench: Benc
 async def test_a_delete_through_a_handle_of_an_earlier_life_is_refused(bench: Bench) -> None:
     place, first, second = await reborn(bench)
     with pytest.raises(Gone):
-        await bench.hot.delete(place, first)
+        await bench.delete(place, first)
     assert (await bench.read(place, birth=second)).head[b"b"] == second
 
 
 async def test_a_tombstone_refuses_reads_and_writes(bench: Bench) -> None:
     place = bench.session()
     birth = (await bench.create(place)).revision
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     with pytest.raises(Gone):
         await bench.read(place)
     with pytest.raises(Gone):
@@ -52,15 +52,15 @@ async def test_a_tombstone_refuses_reads_and_writes(bench: Bench) -> None:
 async def test_the_tombstone_of_a_session_holds_none_of_its_values(bench: Bench) -> None:
     place = bench.session()
     await bench.create(place, put("k", "1"), put("l", "2"))
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     assert [field for field in bench.ask("HKEYS", place.hash) if field.startswith(b"=")] == []
 
 
 async def test_a_second_delete_says_that_nothing_existed(bench: Bench) -> None:
     place = bench.session()
     await bench.create(place)
-    assert (await bench.hot.delete(place, b""))[0] is True
-    assert (await bench.hot.delete(place, b""))[0] is False
+    assert (await bench.delete(place, b""))[0] is True
+    assert (await bench.delete(place, b""))[0] is False
 
 
 async def test_a_new_life_is_empty_of_the_old(bench: Bench) -> None:
@@ -137,7 +137,7 @@ async def test_a_deleted_session_is_listed_with_its_tombstone_until_it_is_flushe
     place = bench.session()
     await bench.create(place)
     await bench.flush(place)
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     (head,) = await bench.hot.unflushed("u", bench.user().ref.id, [place.ref.bucket])
     assert (head.session, head.deleted) == ("s", True)
     await bench.flush(place)
@@ -169,7 +169,7 @@ async def test_temp_keys_die_with_their_session(bench: Bench) -> None:
     place = bench.session()
     await bench.create(place)
     await put_temp(bench, place)
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     assert bench.ask("EXISTS", place.temp) == 0
 
 
@@ -196,7 +196,7 @@ async def test_a_create_removes_the_temp_keys_that_an_evicted_life_left(bench: B
 async def test_temp_keys_need_their_session_alive(bench: Bench) -> None:
     place = bench.session()
     birth = (await bench.create(place)).revision
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     with pytest.raises(Gone):
         await bench.hot.write([Part(place, [], birth), Part(place, [put("t", "1")], temp=True)])
     assert bench.ask("EXISTS", place.temp) == 0
@@ -204,5 +204,5 @@ async def test_temp_keys_need_their_session_alive(bench: Bench) -> None:
 
 async def test_deleting_a_session_that_is_not_hot_asks_for_it_first(bench: Bench) -> None:
     with pytest.raises(Unready) as why:
-        await bench.hot.delete(bench.session(), b"")
+        await bench.delete(bench.session(), b"")
     assert why.value.need is Need.COLD

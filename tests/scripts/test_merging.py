@@ -227,7 +227,7 @@ async def test_a_refused_delete_of_this_incarnation_is_stamped_above_sql(bench: 
     await bench.create(place, put("k", "1"))
     await bench.flush(place)
     stored = row(bench, place, "k", by=70)
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     sql = revision_of(bench, place, "r") + 50
     await bench.acknowledge(await bench.dirt(place), head=sql)
     assert await bench.merge(place, stored, revision=sql, updated=sql, deleted=False, cleared=0) == 1
@@ -299,7 +299,7 @@ async def test_a_session_that_was_created_anew_in_sql_lives_its_new_life(bench: 
 async def test_a_tombstone_gives_way_to_a_new_life_in_sql(bench: Bench) -> None:
     place = bench.session()
     await bench.create(place, put("k", "1"))
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     await bench.flush(place)
     await forget(bench)
     birth = revision_of(bench, place, "r") + 9
@@ -315,7 +315,7 @@ async def test_an_unflushed_delete_is_not_undone_by_the_life_it_ended(bench: Ben
     stored = row(bench, place, "k")
     at = stored.revision
     alive: dict[str, Any] = {"revision": at, "updated": at, "deleted": False, "cleared": at - 1}
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     await forget(bench)
     assert await bench.merge(place, stored, **alive) == 1
     assert bench.field(place, "x")
@@ -328,7 +328,7 @@ async def test_an_older_life_in_sql_does_not_end_the_hot_one(bench: Bench) -> No
     place = bench.session()
     await bench.create(place, put("k", "1"))
     old = row(bench, place, "k")
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     at = revision_of(bench, place, "c")
     bench.clock.move(1)
     await bench.create(place, put("k", "2"), token=b"")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sessioncache.errors import OutcomeUnknownError
-from sessioncache.hot.calls import Gone, Part, Taken, Unready, Written
+from sessioncache.hot.calls import Gone, Operation, Part, Refused, Taken, Unready, Written
 from sessioncache.hot.layout import Place
 from sessioncache.settings import OPERATION_ID_LIFETIME
 from tests.scripts.bench import BUCKETS, Bench, add, drop, push, put
@@ -94,22 +94,41 @@ async def test_a_call_that_knows_an_older_incarnation_learns_the_new_one_and_is_
     assert (await bench.write(place, add("n", "1"))).parts[0].results == [b"2"]
 
 
-async def test_a_long_result_is_remembered_as_applied(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_value_is_remembered_and_the_result_of_a_copy_is_read_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = await a_user(bench)
     sent = bench.record_calls(monkeypatch)
-    await bench.write(place, push("k", '"' + "x" * 70_000 + '"'))
-    assert await sent.again() == [b"applied"]
-    assert (await bench.values(place))["k"].count(b"x") == 70_000
+    await bench.write(place, push("k", '"marker"'))
+    remembered = b"".join(b"".join(bench.ask("HVALS", bench.key(place, f"ops:{i}"))) for i in range(2))
+    assert b"marker" not in remembered
+    again = await sent.again()
+    assert again[0] == b"ok"
+    assert again[2][3] == [b'[1,"marker"]']
+    await bench.write(place, push("k", "1"))
+    assert await sent.again(0) == [b"applied"], "what it was then is not known any more"
+
+
+async def test_a_refusal_that_the_client_computes_on_is_remembered_without_the_value(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = await a_user(bench)
+    await bench.write(place, put("n", "0.25"))
+    sent = bench.record_calls(monkeypatch)
+    assert isinstance(await bench.try_write(place, Operation(b"I", "n", b"1")), Refused)
+    assert await sent.again() == [b"stale", 1, 1]
 
 
 async def test_the_caller_is_told_where_a_result_is_not_known_any_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = await a_user(bench)
-    monkeypatch.setattr("sessioncache.hot.once._new_id", lambda: b"the same id")
-    await bench.write(place, push("k", '"' + "x" * 70_000 + '"'))
+    ids = iter((b"the same id", b"another id", b"the same id"))
+    monkeypatch.setattr("sessioncache.hot.once._new_id", lambda: next(ids))
+    await bench.write(place, push("k", "0"))
+    await bench.write(place, push("k", "1"))
     with pytest.raises(OutcomeUnknownError):
-        await bench.write(place, push("k", "1"))
+        await bench.write(place, push("k", "0"))
 
 
 async def test_a_create_is_applied_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +137,7 @@ async def test_a_create_is_applied_once(bench: Bench, monkeypatch: pytest.Monkey
     created = await bench.create(place, put("k", "1"))
     await bench.write(place, put("k", "2"))
     assert (await sent.again(0))[1] == created.revision, "the first reply, and not that there is one"
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     assert (await sent.again(0))[1] == created.revision
     assert bench.field(place, "x"), "the copy brings nothing back"
 
@@ -127,7 +146,7 @@ async def test_a_delete_of_a_session_is_applied_once(bench: Bench, monkeypatch: 
     place = bench.session()
     await bench.create(place)
     sent = bench.record_calls(monkeypatch)
-    existed, deleted = await bench.hot.delete(place, b"")
+    existed, deleted = await bench.delete(place, b"")
     await bench.create(place, put("k", "new"))
     status, told, revision, *_ = await sent.again(0)
     assert (status, told == 1, revision) == (b"ok", existed, deleted.revision)
@@ -164,7 +183,7 @@ async def test_a_late_copy_of_a_delete_that_found_its_session_cold_does_nothing(
     place = bench.session()
     sent = bench.record_calls(monkeypatch)
     with pytest.raises(Unready):
-        await bench.hot.delete(place, b"")
+        await bench.delete(place, b"")
     late = len(sent)
     await bench.create(place)
     await sent.again(late - 1)
@@ -179,7 +198,7 @@ async def test_a_late_copy_of_a_create_that_was_refused_creates_nothing(
     sent = bench.record_calls(monkeypatch)
     with pytest.raises(Taken):
         await bench.create(place, token=b"")
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     await sent.again(0)
     assert bench.field(place, "x")
 
@@ -190,7 +209,7 @@ async def test_a_late_copy_of_a_write_to_an_earlier_life_does_nothing(
     place = bench.session()
     birth = (await bench.create(place)).revision
     sent = bench.record_calls(monkeypatch)
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     with pytest.raises(Gone):
         await bench.hot.write([Part(place, [put("k", "1")], birth)])
     await bench.create(place)

@@ -31,14 +31,14 @@ async def test_a_delete_grows_when_the_clock_is_set_back(bench: Bench) -> None:
     place = bench.session()
     created = await bench.create(place)
     bench.clock.move(-3600)
-    _, deleted = await bench.hot.delete(place, b"")
+    _, deleted = await bench.delete(place, b"")
     assert decode_revision(deleted.revision) == decode_revision(created.revision) + 1
 
 
 async def test_a_new_life_is_born_above_the_tombstone_when_the_clock_is_set_back(bench: Bench) -> None:
     place = bench.session()
     await bench.create(place)
-    _, deleted = await bench.hot.delete(place, b"")
+    _, deleted = await bench.delete(place, b"")
     bench.clock.move(-3600)
     again = await bench.create(place, token=b"")
     assert decode_revision(again.revision) == decode_revision(deleted.revision) + 1

@@ -106,7 +106,7 @@ async def test_a_write_or_a_delete_destroys_the_token(bench: Bench, change: str)
     if change == "write":
         await bench.write(place, put("k", "1"), birth=birth)
     else:
-        await bench.hot.delete(place, birth)
+        await bench.delete(place, birth)
     assert slot(bench, place) is None
 
 

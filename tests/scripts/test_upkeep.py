@@ -80,7 +80,7 @@ async def test_a_remark_takes_a_hash_of_an_older_incarnation_as_it_is(bench: Ben
 async def test_a_remarked_tombstone_is_flushed_again(bench: Bench) -> None:
     place = bench.session()
     await bench.create(place)
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     await bench.flush(place)
     assert await bench.merging.remark(place, place.parents) == 1
     assert (await bench.dirt(place)).head.deleted

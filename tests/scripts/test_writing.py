@@ -43,7 +43,7 @@ async def test_a_delete_marks_the_head_before_it_changes_it(bench: Bench, comman
     place = bench.session()
     await bench.create(place, put("k", "1"))
     commands.clear()
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     changes = [name for name, _ in commands if name in ("sadd", "persist", "hset", "hdel", "del")]
     assert changes[:2] == ["sadd", "persist"]
 
@@ -51,7 +51,7 @@ async def test_a_delete_marks_the_head_before_it_changes_it(bench: Bench, comman
 async def test_a_new_life_is_marked_before_the_tombstone_goes(bench: Bench, commands: Commands) -> None:
     place = bench.session()
     await bench.create(place)
-    await bench.hot.delete(place, b"")
+    await bench.delete(place, b"")
     commands.clear()
     await bench.create(place, token=b"")
     changes = [name for name, _ in commands if name in ("sadd", "persist", "hset", "hdel", "del")]
@@ -188,7 +188,7 @@ async def test_a_write_beyond_a_limit_is_refused_whole(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int, int], detail: str
 ) -> None:
     await bench.create(bench.session(), put("a", "1"))
-    monkeypatch.setattr(tier, "_LIMITS", limits)
+    monkeypatch.setattr(tier, "LIMITS", limits)
     outcome = await bench.try_write(bench.session(), put("b", "22"), put("c", "33333"))
     assert isinstance(outcome, Refused)
     assert (outcome.why, outcome.detail) == ("limit", detail)
@@ -199,7 +199,7 @@ async def test_what_is_replaced_or_deleted_makes_room_within_the_limits(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bench.create(bench.session(), put("a", "1234"), put("b", "1234"))
-    monkeypatch.setattr(tier, "_LIMITS", (2, 8, 8))
+    monkeypatch.setattr(tier, "LIMITS", (2, 8, 8))
     assert isinstance(await bench.try_write(bench.session(), put("a", "1"), put("b", "1234567")), Written)
     assert isinstance(await bench.try_write(bench.session(), drop("a"), put("c", "1")), Written)
     assert await bench.values(bench.session()) == {"b": b"1234567", "c": b"1"}
@@ -207,5 +207,5 @@ async def test_what_is_replaced_or_deleted_makes_room_within_the_limits(
 
 async def test_an_append_counts_towards_the_largest_value(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     await bench.create(bench.session(), put("l", "[1,2]"))
-    monkeypatch.setattr(tier, "_LIMITS", (10, 100, 6))
+    monkeypatch.setattr(tier, "LIMITS", (10, 100, 6))
     assert await bench.try_write(bench.session(), push("l", "3")) == Refused("limit", [(0, 0)], detail="value")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from itertools import islice
 
 from sessioncache.entries import Committed, Dirt
-from sessioncache.hot.calls import Acknowledged, Need, Unready
+from sessioncache.hot.calls import Acknowledged, Gone, Need, Unready
+from sessioncache.revisions import LARGEST
 from sessioncache.settings import WorkerSettings
 from sessioncache.tiers import Tiers
 from sessioncache_worker.batch import batches
@@ -81,14 +82,14 @@ class Flusher:
     async def read(self, claimed: Sequence[Claimed]) -> list[Dirt]:
         """The dirt of scopes; hashes of an older incarnation are settled first."""
         found = await self._tiers.backlog.read_dirt(claimed)
-        unready = [scope for scope, one in zip(claimed, found, strict=True) if isinstance(one, Unready)]
+        unready = {scope: one for scope, one in zip(claimed, found, strict=True) if isinstance(one, Unready)}
         if unready:
-            with suppress(Unready):  # what came up meanwhile, the next look meets again
-                await self._make_ready([one for one in found if isinstance(one, Unready)])
-            found += await self._tiers.backlog.read_dirt(unready)
-            for (bucket, member), one in zip(unready, found[len(claimed) :], strict=True):
+            await self._make_ready(unready)
+            again = await self._tiers.backlog.read_dirt(list(unready))
+            for (bucket, member), one in zip(unready, again, strict=True):
                 if isinstance(one, Unready):  # another process is at it: our claim must not hold it back for a lease
                     await self.put_off(bucket, [member], min(1.0, self._settings.lease))
+            found += again
         for scope, one in zip([*claimed, *unready], found, strict=True):
             if one is None:
                 logger.error("Redis evicted the dirty scope %s: what was not flushed of it is lost", scope[1])
@@ -117,13 +118,25 @@ class Flusher:
         """Let the claimed scopes of a bucket be due again in some seconds."""
         await self._tiers.backlog.renew(bucket, self._worker, members, seconds)
 
-    async def _make_ready(self, unready: list[Unready]) -> None:
-        places = [place for why in unready for place in why.places]
+    async def _make_ready(self, unready: Mapping[Claimed, Unready]) -> None:
         await self._tiers.registrar.register(
-            {place.ref.bucket for why in unready if why.need is Need.REGISTER for place in why.places}
+            {place.ref.bucket for why in unready.values() if why.need is Need.REGISTER for place in why.places}
         )
-        for place in places:
-            await self._tiers.revalidator.revalidate(place)
+        for scope, why in unready.items():
+            with suppress(Unready):  # what came up meanwhile, the next look meets again
+                await self._settle(scope, why)
+
+    async def _settle(self, scope: Claimed, why: Unready) -> None:
+        """Settle what stands in the way of one scope's dirt."""
+        for place in why.places:
+            if why.need is Need.REVALIDATE:
+                await self._tiers.revalidator.revalidate(place)
+            elif why.need is Need.COLD:
+                try:
+                    await self._tiers.hydrator.hydrate([place])
+                except Gone:
+                    logger.error("the session of the dirty namespace %s is in neither tier: it is dropped", scope[1])
+                    await self._tiers.backlog.scrub(self._tiers.backlog.place(*scope), LARGEST)
 
     async def _clock_before(self) -> int:
         now = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""The janitor: at low priority, removes tombstones that are past their retention and compares samples of both tiers."""
+"""The janitor: at low priority, sees to retention, removes old tombstones and compares samples of both tiers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sessioncache.deadline import within
 from sessioncache.durable.errors import FencedOff
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.restoring import hot_scopes
+from sessioncache.retention import expire
 from sessioncache.tiers import Tiers
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,10 @@ class Janitor:
                     await self.turn()
 
     async def turn(self) -> None:
-        """Purge, and compare a sample."""
+        """Delete what is past its retention, purge, and compare a sample."""
+        expired = await expire(self._tiers)
+        if expired:
+            logger.info("deleted %d sessions that are past their retention", expired)
         purged = await self.purge()
         if purged:
             logger.info("purged %d tombstones", purged)

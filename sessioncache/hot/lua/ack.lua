@@ -65,9 +65,9 @@ for i = 11 + 3 * rows, #ARGV do
   if not value or rev_number(value) <= cleared then gone[#gone + 1] = ARGV[i] end
 end
 if ARGV[9] == '=' then
-  if h[3] == ARGV[8] and ARGV[7] ~= '' then
+  if h[3] == ARGV[8] then
     gone[#gone + 1] = '!'
-    leave_unflushed(base, member, ARGV[7])
+    if ARGV[7] ~= '' then leave_unflushed(base, member, ARGV[7]) end
   end
 elseif h[2] == R then
   refused[#refused + 1] = '!'
@@ -95,7 +95,7 @@ call('HDEL', ctl, 'c:' .. member)
 if left == 0 then
   call('ZREM', base .. 'dirty', member)
   call('ZREM', base .. 'since', member)
-  call('PEXPIRE', hash, h[7] and ARGV[6] or ARGV[5])
+  unpin(base, member, hash, h[7] and ARGV[6] or ARGV[5])
 elseif not rest(ctl, base, member, hash) then
   call('ZADD', base .. 'dirty', now() + delay, member)
   if not stays_old then call('ZADD', base .. 'since', read_at, member) end

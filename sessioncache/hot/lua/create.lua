@@ -3,30 +3,31 @@
 -- Creates a session with its initial state, shared and temp: keys included, in one atomic step.
 --
 -- KEYS   as write.lua; the first part is the new session, its birth '+'
--- ARGV   the seven of write.lua; token ('' none, '*' generated id, which needs none); largest revision that SQL knows;
+-- ARGV   the eight of write.lua; token ('' none, '*' generated id, which needs none); largest revision that SQL knows;
 --        org, app, user, session id, title, forked from; then the parts (writing.lua)
 -- Reply  as write.lua; {'exists'}; {'retry'}: the token is lost
 -- Guards R1, R4, R3 (what SQL knew counts), R5 (a new birth), R13 (create consumes the token), R14 (last cleared = birth - 1)
 
-local parts = parse_parts(16)
+local parts = parse_parts(17)
 local session = parts[1]
 local before = applied_before(session)
 if before then return before end
 session.inc = enter(session.ctl)
 
+if is_erased(session.base, string.sub(session.parents, 33, 64)) then return refuse(session, {'erased'}) end
 local problem = load_scope(session)
 if problem == 'revalidate' then return refuse(session, {'revalidate', 1}) end
 if problem == nil and not session.deleted then return refuse(session, {'exists'}) end
 if problem == 'cold' then
-  if ARGV[8] == '' then return refuse(session, {'cold', 1}) end
-  if ARGV[8] ~= '*' then
-    if not holds_token(session.ctl, session.member, session.inc, ARGV[8]) then return refuse(session, {'retry'}) end
+  if ARGV[9] == '' then return refuse(session, {'cold', 1}) end
+  if ARGV[9] ~= '*' then
+    if not holds_token(session.ctl, session.member, session.inc, ARGV[9]) then return refuse(session, {'retry'}) end
   end
   session.r, session.f = ZERO, ZERO
 end
 -- Nothing of an earlier life counts, only its revision does.
 session.n, session.z, session.cleared, session.fresh, session.loaded = 0, 0, 0, true, true
-previous = math.max(rev_number(session.r), rev_number(ARGV[9]))
+previous = math.max(rev_number(session.r), rev_number(ARGV[10]))
 
 local refusal = check_parts(parts)
 if refusal then return refuse(session, refusal) end
@@ -38,7 +39,7 @@ for _, p in ipairs(parts) do
   p.changed = p == session or #p.marks > 0
   if p == session then
     write_scope(p, revision, {'i', p.inc, 'b', revision, 'c', rev_digits(birth - 1), 'h', revision, 'u', revision,
-                'o', ARGV[10], 'a', ARGV[11], 'w', ARGV[12], 's', ARGV[13], 't', ARGV[14], 'q', ARGV[15], 'm', 0, 'k', 0})
+                'o', ARGV[11], 'a', ARGV[12], 'w', ARGV[13], 's', ARGV[14], 't', ARGV[15], 'q', ARGV[16], 'm', 0, 'k', 0, 'l', revision})
     call('HDEL', p.hash, 'x')
     call('DEL', p.base .. 'temp:' .. string.sub(p.member, 2)) -- R5, R16: temp: keys die with their session
   elseif p.changed and p.kind == 't' then write_temp(p, revision, session)

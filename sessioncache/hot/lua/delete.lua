@@ -4,9 +4,11 @@
 --
 -- KEYS   control of the bucket, hash of the session
 -- ARGV   birth ('' any life), parents (see mark), operation id, its incarnation, microseconds it is remembered (writing.lua);
+--        '' or a revision: only a clean session that has not been in use since;
 --        of a session that is not hot also: the token, largest revision that SQL knows, head fields and values
--- Reply  {'ok', existed, revision, incarnation, flushed through}; {'register', 1} {'revalidate', 1} {'cold', 1} {'gone'} {'retry'}: the token is lost
--- Guards R1 (mark first), R5 (birth), R13 (under the token), R14 (tombstone, last cleared), R15 (works when memory is full), R16 (temp: dies with it)
+-- Reply  {'ok', existed, revision, incarnation, flushed through, living keys (-1: it was not hot), {dirty namespace, its living keys, ...}};
+--        {'kept'}; {'register', 1} {'revalidate', 1} {'cold', 1} {'gone'} {'retry'}: the token is lost
+-- Guards R1 (mark first), R5 (birth), R13 (under the token), R14 (tombstone, last cleared), R15 (works when memory is full), R16 (temp: dies with it); its namespaces and its lease go, too
 
 local ctl, hash = KEYS[1], KEYS[2]
 local inc, delay, ops = enter(ctl)
@@ -20,21 +22,23 @@ local function reply_once(reply)
   remember(ctl, base, ARGV[3], ops, tonumber(ARGV[5]), reply)
   return reply
 end
-local h = call('HMGET', hash, 'i', 'r', 'b', 'x', 'f', 'y')
+local h = call('HMGET', hash, 'i', 'r', 'b', 'x', 'f', 'y', 'n', 'u')
 local cold = not h[1]
 if cold then -- not hot: the caller has read SQL under a token
-  if not ARGV[6] then return reply_once({'cold', 1}) end
-  if not holds_token(ctl, member, inc, ARGV[6]) then return reply_once({'retry'}) end
-  h = {inc, ARGV[7], false, false, false, false}
+  if not ARGV[7] then return reply_once({'cold', 1}) end
+  if not holds_token(ctl, member, inc, ARGV[7]) then return reply_once({'retry'}) end
+  h = {inc, ARGV[8], false, false, false, false, false, ZERO}
 end
 if h[1] ~= inc or h[6] then return reply_once({'revalidate', 1}) end
 if ARGV[1] ~= '' and (h[4] or ARGV[1] ~= h[3]) then return reply_once({'gone'}) end
-if h[4] then return reply_once({'ok', 0, h[2], inc, h[5] or ZERO}) end
+if h[4] then return reply_once({'ok', 0, h[2], inc, h[5] or ZERO, 0, {}}) end
+if ARGV[6] ~= '' and (rev_number(h[8]) > rev_number(ARGV[6]) or call('EXISTS', base .. 'd:' .. member) == 1
+  or has_dirty_namespaces(base, string.sub(member, 2))) then return reply_once({'kept'}) end
 
 local revision = rev_digits(next_revision(rev_number(h[2])))
 mark(base, member, hash, {'!'}, ARGV[2], delay)
 destroy_token(ctl, member)
-if cold then call('HSET', hash, 'i', inc, unpack(ARGV, 8)) end
+if cold then call('HSET', hash, 'i', inc, unpack(ARGV, 9)) end
 call('HSET', hash, 'x', revision, 'c', revision, 'r', revision, 'v', revision, 'h', revision, 'u', revision, 'n', 0, 'z', 0)
 local dead = {}
 for _, field in ipairs(call('HKEYS', hash)) do
@@ -45,5 +49,16 @@ if call('EXISTS', base .. 'dead') == 1 then -- R10: what is deleted needs no let
   for i, field in ipairs(dead) do dead[i] = member .. field end
   in_chunks('HDEL', base .. 'dead', dead)
 end
-call('DEL', base .. 'temp:' .. string.sub(member, 2))
-return reply_once({'ok', 1, revision, inc, h[5] or ZERO})
+local session = string.sub(member, 2)
+local namespaces = {}
+for _, namespace in ipairs(call('SMEMBERS', base .. 'ns:' .. session)) do
+  local n = call('HMGET', base .. 'h:' .. namespace, 'g', 'n')
+  if n[1] then
+    namespaces[#namespaces + 1] = n[1]
+    namespaces[#namespaces + 1] = tonumber(n[2])
+  end
+  drop_scope(ctl, base, namespace)
+end
+call('DEL', base .. 'temp:' .. session, base .. 'ns:' .. session)
+call('HDEL', ctl, 'l:' .. member)
+return reply_once({'ok', 1, revision, inc, h[5] or ZERO, tonumber(h[7] or -1), namespaces})

@@ -3,16 +3,17 @@
 -- Reads what of a scope SQL may lack, with its scope revision and the incarnation, in one step.
 --
 -- KEYS   control of the bucket, hash of the scope
--- Reply  {'ok', incarnation, microseconds now, {head field, value, ...}, {field, value, ...}, {phantom, ...}}
---        {'missing'}: Redis evicted a dirty scope; its marks are gone now
---        {'register', 1} {'revalidate', 1}
+-- Reply  {'ok', incarnation, microseconds now, {head field, value, ...}, {field, value, ...}, {phantom, ...},
+--        {head field, value, ...} of its session for a namespace}
+--        {'missing'}: Redis evicted a dirty scope; its marks are gone now.  {'dropped'}: its session's life is over
+--        {'register', 1} {'revalidate', 1} {'host', 'cold' or 'revalidate', its session's scope}
 -- Guards R6 (one reading), R1 (marks without a field are found), R10 (dead letters are left out), R17
 
 local ctl, hash = KEYS[1], KEYS[2]
 local inc = enter(ctl)
 if not inc then return {'register', 1} end
 local base, member = names(ctl, hash)
-local names_ = {'r', 'b', 'c', 'x', 'v', 'h', 'u', 'o', 'a', 'w', 's', 't', 'm', 'k', 'q'}
+local names_ = {'r', 'b', 'c', 'x', 'v', 'h', 'u', 'o', 'a', 'w', 's', 't', 'm', 'k', 'q', 'd', 'g'}
 local have = call('HMGET', hash, 'i', 'y', unpack(names_))
 if not have[1] then
   call('DEL', base .. 'd:' .. member)
@@ -21,14 +22,27 @@ if not have[1] then
   call('HDEL', ctl, 'c:' .. member)
   return {'missing'}
 end
+local session = have[18]
+if session then
+  local problem = host_problem(base, session, inc, have[4])
+  if problem == 'gone' then
+    drop_scope(ctl, base, member)
+    call('SREM', base .. 'ns:' .. session, member)
+    return {'dropped'}
+  end
+  if problem then return {'host', problem, session} end
+end
 if have[1] ~= inc or have[2] then return {'revalidate', 1} end
 
-local head = {}
-for i, name in ipairs(names_) do
-  if have[i + 2] then
-    head[#head + 1] = name
-    head[#head + 1] = have[i + 2]
+local function named(values, offset)
+  local head = {}
+  for i, name in ipairs(names_) do
+    if values[i + offset] then
+      head[#head + 1] = name
+      head[#head + 1] = values[i + offset]
+    end
   end
+  return head
 end
 local marks = call('SMEMBERS', base .. 'd:' .. member)
 local cleared = rev_number(have[5] or ZERO)
@@ -45,4 +59,5 @@ for i, field in ipairs(marks) do
     end
   end
 end
-return {'ok', inc, string.format('%.0f', now()), head, fields, phantoms}
+local host = session and named(call('HMGET', base .. 'h:s' .. session, unpack(names_)), 0) or {}
+return {'ok', inc, string.format('%.0f', now()), named(have, 2), fields, phantoms, host}

@@ -3,8 +3,9 @@
 -- Brings a scope that was read from SQL into being, if nobody else did or could have since the reading.
 --
 -- KEYS   control of the bucket, hash of the scope
--- ARGV   the token, milliseconds a clean scope stays, number of fields that were staged before, then fields and values
--- Reply  {'ok'} {'retry'} (the token or something staged is lost, or another did it) {'register', 1}
+-- ARGV   the token, milliseconds a clean scope stays, number of fields that were staged before;
+--        of a namespace parents (see mark) and birth of its session, '' and '' else; then fields and values
+-- Reply  {'ok'} {'retry'} (the token or something staged is lost, or another did it, or the session changed) {'register', 1}
 -- Guards R12 (whole), R13 (consumes the token; never over an existing hash), R15 (a clean hash gets a TTL)
 
 local inc = enter(KEYS[1])
@@ -12,6 +13,7 @@ if not inc then return {'register', 1} end
 local base, member = names(KEYS[1], KEYS[2])
 if not holds_token(KEYS[1], member, inc, ARGV[1]) then return {'retry'} end
 if call('EXISTS', KEYS[2]) == 1 then return {'retry'} end
+if ARGV[4] ~= '' and host_problem(base, ARGV[4], inc, ARGV[5]) then return {'retry'} end
 destroy_token(KEYS[1], member)
 if ARGV[3] ~= '0' then
   local staged = base .. 'p:' .. member .. ':' .. ARGV[1]
@@ -21,6 +23,9 @@ if ARGV[3] ~= '0' then
   end
   call('RENAME', staged, KEYS[2])
 end
-call('HSET', KEYS[2], 'i', inc, unpack(ARGV, 4))
+call('HSET', KEYS[2], 'i', inc, unpack(ARGV, 6))
 call('PEXPIRE', KEYS[2], ARGV[2])
+-- What is forked has all namespaces: whoever lists them is told that there may be one more.
+local host = base .. 'h:s' .. (ARGV[4] ~= '' and ARGV[4] or string.sub(member, 2))
+if ARGV[4] ~= '' or string.sub(member, 1, 1) == 's' then call('HSET', host, 'l', rev_digits(next_revision(rev_number(call('HGET', host, 'l') or ZERO)))) end
 return {'ok'}

@@ -38,7 +38,7 @@ local sql = ARGV[6] ~= '' and {birth = rev_number(ARGV[6]), cleared = rev_number
 local head_fields = tonumber(ARGV[10])
 local took_head, replaced = false, false
 local function take_head()
-  took_head = ARGV[4] ~= ''
+  took_head = #ARGV[4] > 32
   for i = 0, head_fields - 1 do set(ARGV[last + 2 * i], ARGV[last + 2 * i + 1]) end
 end
 local life = deleted and cleared or birth
@@ -57,9 +57,14 @@ elseif sql_life > life then
   birth, cleared, deleted = sql.birth, sql.cleared, sql.deleted and ARGV[7] or nil
   if deleted then set('x', deleted) else gone[#gone + 1] = 'x' end
   unmark[#unmark + 1] = '!'
-elseif sql and sql_life == life and sql.updated >= rev_number(h[7] or ZERO) then
+elseif sql and sql_life == life and sql.updated >= rev_number(h[7] or ZERO) and sql.cleared >= cleared then
   if not deleted then take_head() end
   unmark[#unmark + 1] = '!'
+end
+
+if sql and sql_life == life and not deleted and sql.cleared > cleared then
+  cleared = sql.cleared
+  set('c', ARGV[7])
 end
 
 -- The entries.
@@ -112,6 +117,7 @@ if left > 0 then
   call('PERSIST', hash)
 end
 set('i', inc)
+if #ARGV[4] > 32 then set('l', rev_digits(top)) end
 set('r', rev_digits(top))
 if replaced and not took_head then set('v', rev_digits(top)) end -- R2: whoever relies on the values as they were is told
 set('n', n)
@@ -119,11 +125,11 @@ set('z', z)
 in_chunks('HSET', hash, fields)
 gone[#gone + 1] = 'y'
 in_chunks('HDEL', hash, gone)
-if ARGV[4] ~= '' and call('SISMEMBER', dirty, '!') == 0 then leave_unflushed(base, member, ARGV[4]) end
+if #ARGV[4] > 32 and call('SISMEMBER', dirty, '!') == 0 then leave_unflushed(base, member, ARGV[4]) end
 if left == 0 then
   call('ZREM', base .. 'dirty', member)
   call('ZREM', base .. 'since', member)
   call('HDEL', ctl, 'c:' .. member)
-  call('PEXPIRE', hash, deleted and ARGV[3] or ARGV[2])
+  unpin(base, member, hash, deleted and ARGV[3] or ARGV[2])
 end
 return {'ok', left}

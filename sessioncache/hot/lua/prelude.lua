@@ -1,13 +1,16 @@
 -- Shared by all scripts.
 --
 -- Keys of bucket {b}, all in one hash slot; only the first two kinds are passed in KEYS, the rest follow from them:
---   P:{b}:ctl                 hash    control: incarnation, replid, registered, delay, ops; t:MEMBER token, c:MEMBER claim
+--   P:{b}:ctl                 hash    control: incarnation, replid, registered, delay, ops; t:MEMBER token, c:MEMBER claim,
+--                                     l:MEMBER run lease (incarnation, birth, token, expiry)
 --   P:{b}:h:MEMBER            hash    a scope; MEMBER is its kind and id
 --   P:{b}:d:MEMBER            set     its dirty fields
 --   P:{b}:dirty               zset    dirty index: MEMBER -> when it is due (microseconds)
 --   P:{b}:since               zset    MEMBER -> since when it has been dirty (microseconds)
 --   P:{b}:unflushed:X:ID      zset    sessions whose latest head SQL lacks, of a user (u), an app (a), a bare id (b)
 --   P:{b}:temp:ID             hash    temp: keys of a session
+--   P:{b}:ns:ID               set     MEMBER of the dirty namespaces of a session
+--   P:{b}:erased              hash    user scope's id -> until when nothing of an erased user is let in (microseconds)
 --   P:{b}:ops:0, ops:1        hash    operation ids of calls, in two generations, with their replies
 --   P:{b}:dead                hash    MEMBER and field -> refused revision, dead, attempts, when, reason
 --
@@ -16,6 +19,8 @@
 --   p purged: tombstones of entries up to here have been flushed and dropped    y to be revalidated
 --   n living keys    z bytes of values  v revision of the values  h revision of the head  u updated
 --   o org  a app  w user  s session id  t title  m messages  k tokens  q forked from
+--   d id of the session's scope  g namespace (of a namespace, whose b is the birth of its session)
+--   l another one as soon as there may be one more namespace; as long as it is b there never was one (of a session)
 -- '!' in the set of dirty fields stands for the head.
 
 local call = redis.call
@@ -97,14 +102,18 @@ local function in_chunks(command, key, args)
 end
 
 -- R1, R15: marks, index and PERSIST come before any value, since Lua has no rollback.
--- `parents` holds the ids of app, user and bare session id (32 digits each) of a session, '' else.
+-- `parents` holds the ids of app, user and bare session id (32 digits each) of a session, the id of its session's scope
+-- for a namespace, '' else.  The session of a dirty namespace is pinned, too.
 local function mark(base, member, hash, fields, parents, delay)
   in_chunks('SADD', base .. 'd:' .. member, fields)
   if call('ZADD', base .. 'dirty', 'NX', now() + delay, member) == 1 and call('ZCARD', base .. 'dirty') == 1 then
     call('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base)
   end
   call('ZADD', base .. 'since', 'NX', now(), member)
-  if parents ~= '' then
+  if #parents == 32 then
+    call('SADD', base .. 'ns:' .. parents, member)
+    call('PERSIST', base .. 'h:s' .. parents)
+  elseif parents ~= '' then
     call('ZADD', base .. 'unflushed:a:' .. string.sub(parents, 1, 32), 'NX', now(), member)
     call('ZADD', base .. 'unflushed:u:' .. string.sub(parents, 33, 64), 'NX', now(), member)
     call('ZADD', base .. 'unflushed:b:' .. string.sub(parents, 65, 96), 'NX', now(), member)
@@ -167,6 +176,67 @@ local function rest(ctl, base, member, hash)
   return true
 end
 
+-- What stands in the way of work on a namespace of a session in its life of `birth`: 'cold', 'revalidate', 'gone' or nil.
+local function host_problem(base, session, inc, birth)
+  local h = call('HMGET', base .. 'h:s' .. session, 'i', 'b', 'x', 'y')
+  if not h[1] then return 'cold' end
+  if h[1] ~= inc or h[4] then return 'revalidate' end
+  if h[3] or h[2] ~= birth then return 'gone' end
+end
+
+-- Drops a scope that nobody can reach any more, with its marks, claim and letters.
+local function drop_scope(ctl, base, member)
+  if call('EXISTS', base .. 'dead') == 1 then
+    local letters = call('SMEMBERS', base .. 'd:' .. member)
+    for i, field in ipairs(letters) do letters[i] = member .. field end
+    in_chunks('HDEL', base .. 'dead', letters)
+  end
+  call('DEL', base .. 'h:' .. member, base .. 'd:' .. member)
+  call('ZREM', base .. 'dirty', member)
+  call('ZREM', base .. 'since', member)
+  call('HDEL', ctl, 'c:' .. member, 't:' .. member)
+end
+
+-- Whether a session has dirty namespaces: it stays pinned with them.
+local function has_dirty_namespaces(base, session)
+  local index = base .. 'ns:' .. session
+  for _, member in ipairs(call('SMEMBERS', index)) do
+    if call('EXISTS', base .. 'd:' .. member) == 1 then return true end
+    call('SREM', index, member) -- Redis lost it
+  end
+  return false
+end
+
+-- R15: a clean scope gets a TTL; a session only when no namespace of it is dirty, and a namespace lets its session go.
+local function unpin(base, member, hash, ttl)
+  local kind = string.sub(member, 1, 1)
+  if kind == 's' and has_dirty_namespaces(base, string.sub(member, 2)) then return end
+  call('PEXPIRE', hash, ttl)
+  local session = kind == 'n' and call('HGET', hash, 'd')
+  if not session then return end
+  call('SREM', base .. 'ns:' .. session, member)
+  if not has_dirty_namespaces(base, session) and call('EXISTS', base .. 'd:s' .. session) == 0 then
+    call('PEXPIRE', base .. 'h:s' .. session, ttl)
+  end
+end
+
+-- Whether nothing of a user is let in, since all that there was is being erased.  A date absurdly far ahead is none.
+local function is_erased(base, user)
+  local till = tonumber(call('HGET', base .. 'erased', user) or 0)
+  return till > now() and till < now() + 3600000000
+end
+
+-- The run lease of a session, if one is held in this incarnation and life: its token, microseconds left.
+local function lease_of(ctl, member, inc, birth)
+  local held = call('HGET', ctl, 'l:' .. member)
+  if not held then return nil end
+  local under, life, token, ends = string.match(held, '^(.-)|(.-)|(.-)|(%d+)$')
+  if under ~= inc or life ~= birth then return nil end
+  -- A date absurdly far ahead comes from a clock that was set back since.
+  local left = tonumber(ends) - now()
+  return token, left <= 86400000000 and left or 0
+end
+
 -- R4: the reply that a call gave when it came first; nil: it did not come before.
 local function recall(base, op)
   for _, generation in ipairs({'0', '1'}) do
@@ -175,7 +245,7 @@ local function recall(base, op)
   end
 end
 
--- R4: remembers a call and its reply for at least `lifetime` microseconds: two generations take turns, and the older one
+-- R4: remembers a call and its reply, which holds no value of an entry, for at least `lifetime` microseconds: two generations take turns, and the older one
 -- goes only when the newer one is as old as that.  How the clock is set meanwhile may only lengthen it.
 local function remember(ctl, base, op, ops, lifetime, reply)
   if op == '' then return end
@@ -186,9 +256,7 @@ local function remember(ctl, base, op, ops, lifetime, reply)
     call('DEL', base .. 'ops:' .. which)
   end
   if age >= lifetime or age < 0 then call('HSET', ctl, 'ops', string.format('%.0f', now()) .. '|' .. which) end
-  local text = cjson.encode(reply)
-  if #text > 65536 and reply[1] == 'ok' then text = cjson.encode({'applied'}) end
-  call('HSET', base .. 'ops:' .. which, op, text)
+  call('HSET', base .. 'ops:' .. which, op, cjson.encode(reply))
 end
 
 -- R13: whatever brings a hash into being or changes it takes the token away from a loader in flight.

@@ -2,12 +2,13 @@
 -- include: prelude
 -- Reads scopes in one atomic step, whole or some fields, and renews their time to live.
 --
--- KEYS   per part: control of its bucket, hash of its scope (of a temp: part: the temp hash; the session's part is first then)
+-- KEYS   per part: control of its bucket, hash of its scope (of a temp: part: the temp hash; the session's part is first then,
+--        and before those of its namespaces)
 -- ARGV   milliseconds a clean scope stays, milliseconds a temp hash lives; then per part: kind, birth ('' any),
 --        number of keys (-1: all), keys
 -- Reply  {'ok', {incarnation, field, value, ...} per part}: head fields 'r b c x f v h u t m k q' where they exist and '='..key
 --        {'register', part} {'revalidate', part} {'cold', part...} {'gone'}
--- Guards R5 (birth, tombstone), R12 (wholly hot or cold), R15 (EXPIRE XX: dirty hashes stay pinned), R17
+-- Guards R5 (birth, tombstone; a namespace is of one life), R12 (wholly hot or cold), R15 (EXPIRE XX: dirty hashes stay pinned), R17
 
 -- R15: never gives a TTL to a hash that has none; and writes nothing while more than `floor` is left.
 local function renew(key, ttl, floor)
@@ -17,7 +18,7 @@ end
 
 local function read(hash, keys)
   if not keys then return call('HGETALL', hash) end
-  local fields = {'r', 'b', 'c', 'v'}
+  local fields = {'r', 'b', 'c', 'v', 'u'}
   for _, key in ipairs(keys) do fields[#fields + 1] = '=' .. key end
   local pairs_ = {}
   for i = 1, #fields, CHUNK do
@@ -54,7 +55,7 @@ for i = 1, #KEYS / 2 do
     reply[i + 1] = part
   else
     local h = call('HMGET', hash, 'i', 'b', 'x', 'y')
-    if not h[1] then cold[#cold + 1] = i
+    if not h[1] or (kind == 'n' and h[2] ~= birth) then cold[#cold + 1] = i
     elseif h[1] ~= inc or h[4] then return {'revalidate', i}
     elseif kind == 's' and (h[3] or (wanted ~= '' and wanted ~= h[2])) then return {'gone'}
     else

@@ -13,7 +13,7 @@ if not inc then return {'register', 1} end
 if call('EXISTS', hash) == 0 then return {'absent'} end
 local base, member = names(ctl, hash)
 local fields = {}
-if ARGV[1] ~= '' then fields[1] = '!' end
+if #ARGV[1] > 32 then fields[1] = '!' end
 for _, field in ipairs(call('HKEYS', hash)) do
   if string.sub(field, 1, 1) == '=' then fields[#fields + 1] = field end
 end

@@ -1,12 +1,14 @@
--- Shared by write.lua and create.lua: parts (one scope of a call each), checked first, applied only when all are fine.
+-- Shared by write.lua, create.lua and touch.lua: parts (one scope of a call each), checked first, applied only when all are fine.
 
 -- ARGV[1..4]: most keys and most bytes of a scope, most bytes of a value, seconds a temp hash lives
 local LIMIT_KEYS, LIMIT_BYTES, LIMIT_VALUE, TEMP_TTL = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 -- ARGV[5..7]: operation id ('' none), incarnation under which it may be applied, microseconds for which it is remembered
 local OPERATION, UNDER, LIFETIME = ARGV[5], ARGV[6], tonumber(ARGV[7])
+-- ARGV[8]: token of the run lease that the writer must hold ('' none)
+local LEASE = ARGV[8]
 local previous = 0 -- the largest revision of all parts
 
--- ARGV of one part: kind, birth, if_revision, parents, number of operations, then per operation: code, key, text, expected.
+-- ARGV of one part: kind, birth ('' any life, '+' a new one), if_revision, parents, number of operations, then per operation: code, key, text, expected.
 local function parse_parts(first)
   local parts, at = {}, first
   for i = 1, #KEYS / 2 do
@@ -28,14 +30,15 @@ local function load_temp(p, session)
 end
 
 -- Reads a part's head; returns 'cold', 'revalidate', 'gone' or 'stale' where it cannot be written to.
-local function load_scope(p)
+local function load_scope(p, session)
   local h = call('HMGET', p.hash, 'i', 'r', 'b', 'c', 'x', 'f', 'n', 'z', 'v', 'y')
   if not h[1] then return 'cold' end
+  if p.kind == 'n' and h[3] ~= session.b then return 'cold' end -- of another life of its session
   if h[1] ~= p.inc or h[10] then return 'revalidate' end
-  p.r, p.deleted, p.f, p.n, p.z = h[2], h[5], h[6] or ZERO, tonumber(h[7]), tonumber(h[8])
+  p.r, p.b, p.deleted, p.f, p.n, p.z = h[2], h[3], h[5], h[6] or ZERO, tonumber(h[7]), tonumber(h[8])
   p.v = h[9] or h[2]
   p.cleared = h[4] and rev_number(h[4]) or 0
-  if p.kind == 's' and p.birth ~= '+' and (p.deleted or h[3] ~= p.birth) then return 'gone' end -- R5
+  if p.kind == 's' and p.birth ~= '+' and (p.deleted or (p.birth ~= '' and h[3] ~= p.birth)) then return 'gone' end -- R5
   if p.if_revision ~= '' and p.if_revision ~= p.v then return 'stale' end
 end
 
@@ -72,9 +75,24 @@ local function drop(p, field, old)
   end
 end
 
--- One operation: S set, D delete, I increment, A append, only where the entry has the expected revision ('*' any, '' absent).
--- Returns a refusal, or nil after noting what is to be done.
+-- Drops every living entry; their number.
+local function clear(p)
+  local all = call('HGETALL', p.hash)
+  local n = p.n
+  for i = 1, #all, 2 do
+    local e = all[i + 1]
+    if string.sub(all[i], 1, 1) == '=' and #e > 9 and rev_number(e) > p.cleared then drop(p, all[i], string.sub(e, 10)) end
+  end
+  return n - p.n
+end
+
+-- One operation: S set, D delete, I increment, A append, only where the entry has the expected revision ('*' any, '' absent);
+-- C clears the scope.  Returns a refusal, or nil after noting what is to be done.
 local function operate(p, number, code, key, text, expected)
+  if code == 'C' then
+    p.results[number] = clear(p)
+    return nil
+  end
   local field = '=' .. key
   local old, revision = living(p, field)
   if expected ~= '*' and expected ~= revision then return {'stale'} end
@@ -112,7 +130,9 @@ end
 
 -- R4: a call that was refused is over, too: a copy of it that comes late must not find things more to its liking.
 local function refuse(first, refusal)
-  remember(first.ctl, first.base, OPERATION, first.ops, LIFETIME, refusal)
+  local told = refusal
+  if refusal[1] == 'compute' then told = {'stale', refusal[2], refusal[3]} end -- the client reads and computes anew
+  remember(first.ctl, first.base, OPERATION, first.ops, LIFETIME, told)
   return refusal
 end
 
@@ -125,12 +145,17 @@ local function check_parts(parts)
     if not p.inc then return {'register', i} end
     local problem
     if p.kind == 't' then load_temp(p, parts[1])
-    elseif not p.loaded then problem = load_scope(p) end
+    elseif not p.loaded then problem = load_scope(p, parts[1]) end
+    if not problem and p.kind == 'u' and is_erased(p.base, string.sub(p.member, 2)) then problem = 'erased' end
     if problem == 'cold' then cold[#cold + 1] = i
     elseif problem == 'revalidate' then return {problem, i}
     elseif problem then return {problem} end
   end
   if #cold > 1 then return cold end
+  if LEASE ~= '' then
+    local token, left = lease_of(parts[1].ctl, parts[1].member, parts[1].inc, parts[1].b)
+    if token ~= LEASE or left <= 0 then return {'lease'} end
+  end
   for i, p in ipairs(parts) do
     for j = 1, p.count do
       local at = p.first + 4 * (j - 1)
@@ -172,12 +197,39 @@ local function write_scope(p, revision, head)
   in_chunks('HSET', p.hash, values)
 end
 
+-- The head of a session of which no key of its own was written.
+local function write_head(p, revision, head)
+  mark(p.base, p.member, p.hash, {'!'}, p.parents, p.delay)
+  destroy_token(p.ctl, p.member)
+  call('HSET', p.hash, 'r', revision, 'h', revision, 'u', revision, unpack(head))
+end
+
 -- The reply: 'ok', the revision of the call, then per part: incarnation, flushed through, changed, results.
+-- What is remembered of it holds no value.
 local function report(parts, revision)
-  local reply = {'ok', revision}
+  local reply, told = {'ok', revision}, {'ok', revision}
   for i, p in ipairs(parts) do
+    local results = {}
+    for j, result in ipairs(p.results) do results[j] = type(result) == 'string' and '' or result end
     reply[i + 2] = {p.inc, p.f, p.changed and 1 or 0, p.results}
+    told[i + 2] = {p.inc, p.f, p.changed and 1 or 0, results}
   end
-  remember(parts[1].ctl, parts[1].base, OPERATION, parts[1].ops, LIFETIME, reply)
+  remember(parts[1].ctl, parts[1].base, OPERATION, parts[1].ops, LIFETIME, told)
+  return reply
+end
+
+-- R4: the reply to a call that came before; its results are those of then only where nobody has written since.
+local function reply_again(parts, reply)
+  if reply[1] ~= 'ok' then return reply end
+  for i, p in ipairs(parts) do
+    for j = 1, p.count do
+      local at = p.first + 4 * (j - 1)
+      if ARGV[at] == 'I' or ARGV[at] == 'A' then
+        local e = call('HGET', p.hash, '=' .. ARGV[at + 1])
+        if not e or string.sub(e, 1, 9) ~= reply[2] then return {'applied'} end
+        reply[i + 2][4][j] = string.sub(e, 10)
+      end
+    end
+  end
   return reply
 end

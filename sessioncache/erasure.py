@@ -1,0 +1,133 @@
+"""Erasing a user: all that there is goes from both tiers, while others go on writing.
+
+First the user's scope is stamped, so that no session can be created beside the erasure and nothing new is let in for
+a while; then every session is deleted hot; then SQL is told, in one transaction under the fence, and keeps tombstones
+without a readable identity; at last Redis drops what it still has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from sessioncache.deadline import within
+from sessioncache.deletion import Deletion
+from sessioncache.durable.erasing import Owned, Tombstone
+from sessioncache.durable.errors import FencedOff
+from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.hot.calls import Deleted, Gone, Stamp
+from sessioncache.hot.layout import Place
+from sessioncache.restoring import hot_scopes
+from sessioncache.revisions import LARGEST, decode_revision
+from sessioncache.scopes import ScopeKind, ScopeRef
+from sessioncache.tiers import Tiers
+
+GRACE = 60.0
+"""Seconds after the erasure for which nothing new of the user is let in: no call that is on its way takes longer."""
+_ROUNDS = 5
+_TIMEOUT = 30.0
+"""Seconds the transaction may take."""
+_IDENTITY = (b"o", b"a", b"w", b"s", b"x", b"r")
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureReport:
+    """What an erasure found and erased."""
+
+    sessions: int
+    entries: int
+    """Keys with their values, of the sessions, their namespaces and the user's scope; `temp:` keys are not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Hot:
+    """One scope of the user in Redis."""
+
+    place: Place
+    deleted: bool
+    revision: int
+
+
+class Erasure:
+    """One erasure of one user."""
+
+    def __init__(self, tiers: Tiers, user: Place) -> None:
+        self._tiers = tiers
+        self._user = user
+        self._sessions = self._entries = 0
+
+    async def run(self) -> ErasureReport:
+        """Erase until nothing is left; may be repeated at any time."""
+        for _ in range(_ROUNDS):
+            if await self._round():
+                return ErasureReport(self._sessions, self._entries)
+        raise DurableTierUnavailableError("Redis or its place in SQL kept changing during the erasure: call it again")
+
+    async def _round(self) -> bool:
+        """Whether nothing is left."""
+        stamp = await self._stamp()
+        self._entries += stamp.living
+        tombstones = [one async for one in self._delete_all()]
+        stamp = await self._stamp()  # the time for which nothing is let in begins anew
+        try:
+            with within(_TIMEOUT):
+                ref, revision = self._user.ref, decode_revision(stamp.revision)
+                await self._tiers.durable.erase(ref, revision, tombstones, stamp.incarnation.decode())
+        except FencedOff as fenced:
+            await self._tiers.registrar.register(fenced.buckets)
+            return False
+        known = {one.session.id: one.revision for one in tombstones}
+        known[ref.id] = revision
+        return await self._scrub(known)
+
+    async def _stamp(self) -> Stamp:
+        return await self._tiers.perform(lambda: self._tiers.hot.erase(self._user, GRACE))
+
+    async def _delete_all(self) -> AsyncIterator[Tombstone]:
+        """Delete every session of the user, whichever tier has it; tombstones that were there already come, too."""
+        stored = await self._tiers.perform(lambda: self._tiers.durable.owned(self._user.ref))
+        todo = {one.session.id: one for one in stored}
+        hot = [one async for one in self._hot_scopes() if one.place.ref.kind is ScopeKind.SESSION]
+        for one in hot:
+            todo.setdefault(one.place.ref.id, Owned(one.place.ref, one.deleted, {}))
+        for owned in todo.values():
+            place = self._tiers.layout.place(owned.session)
+            try:
+                deleted = await self._tiers.perform(Deletion(self._tiers, place).attempt)
+            except Gone:
+                continue
+            if deleted.existed:
+                self._count(owned, deleted)
+            if deleted.written is not None:
+                yield Tombstone(owned.session, decode_revision(deleted.written.revision))
+
+    def _count(self, owned: Owned, deleted: Deleted) -> None:
+        """What was hot is counted there, since SQL may lack some of it."""
+        spaces = {**{n: c for n, c in owned.entries.items() if n}, **deleted.namespaces}
+        plain = owned.entries.get("", 0) if deleted.living is None else deleted.living
+        self._sessions += 1
+        self._entries += plain + sum(spaces.values())
+
+    async def _scrub(self, known: dict[str, int]) -> bool:
+        """Drop what Redis still has of the user; whether all of it could be dropped."""
+        clean = True
+        async for one in self._hot_scopes():
+            ref = one.place.ref
+            # A namespace is reached only through its session, and that one is gone.
+            revision = LARGEST if ref.kind is ScopeKind.NAMESPACE else known.get(ref.id, 0)
+            clean &= await self._tiers.perform(partial(self._tiers.backlog.scrub, one.place, revision))
+        return clean
+
+    async def _hot_scopes(self) -> AsyncIterator[_Hot]:
+        """All scopes of the user that are hot, found by their heads."""
+        user, layout = self._user.ref, self._tiers.layout
+        wanted = [user.org.encode(), user.app.encode(), user.user.encode()]
+        async for bucket, member in hot_scopes(self._tiers, user.bucket):
+            with within(self._tiers.settings.timeout):
+                head = await self._tiers.link.command(b"HMGET", layout.hash(bucket, member), *_IDENTITY)
+            if head[:3] != wanted or head[5] is None or member[0] == ScopeKind.APP:
+                continue
+            ref = ScopeRef(ScopeKind(member[0]), user.org, user.app, user.user, (head[3] or b"").decode())
+            place = layout.place(replace(ref, id=member[1:], bucket=bucket))
+            yield _Hot(place, head[4] is not None, decode_revision(head[5]))

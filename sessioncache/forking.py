@@ -1,0 +1,91 @@
+"""Forking a session: its private keys and namespaces, unflushed writes included, in one atomic step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from sessioncache.errors import SessionExistsError
+from sessioncache.handle import erased
+from sessioncache.hot.calls import Gone, Operation, Part, Taken, Wanted, Written
+from sessioncache.hot.forking import Fork, Forking, MoreNamespaces, Spaces
+from sessioncache.hot.layout import Place
+from sessioncache.ledger import Ledger
+from sessioncache.names import check_name, new_session_id
+from sessioncache.revisions import DIGITS, ZERO
+from sessioncache.scopes import ScopeRef, namespace_ref, session_ref
+from sessioncache.tiers import Tiers
+from sessioncache.vacancy import Vacancy
+
+
+class Forker:
+    """One fork of one life of a session."""
+
+    def __init__(self, tiers: Tiers, parent: Place, birth: bytes, new_id: str | None) -> None:
+        """Of the session at `parent`, in any life where `birth` is empty."""
+        self._tiers = tiers
+        self._parent = parent
+        self._birth = birth
+        ref = parent.ref
+        name = new_session_id() if new_id is None else check_name("a session id", new_id)
+        self.child = tiers.layout.place(session_ref(tiers.settings.buckets, ref.org, ref.app, ref.user, name))
+        self._vacancy = Vacancy(tiers, self.child, generated=new_id is None)
+        self._forking = Forking(tiers.hot)
+        self._namespaces: list[str] = []
+
+    async def run(self, ledger: Ledger) -> bytes:
+        """Fork, and note in the ledger what has to become durable; the new session's birth.
+
+        SessionExistsError; Gone where there is no parent.
+        """
+        written: Written | None = None
+        try:
+            written = await self._tiers.perform(self._attempt)
+        except Taken:
+            name = self.child.ref.session
+            raise SessionExistsError(
+                f"there is a session {name!r} of this user already; nothing was changed", session_id=name
+            ) from None
+        finally:
+            if written is None:
+                await self._vacancy.release()
+        if written is None:
+            raise erased()
+        with suppress(Gone):  # deleted since: then nothing of it has to become durable
+            await self._note(ledger, written)
+        return written.revision
+
+    async def _attempt(self) -> Written | None:
+        await self._tiers.pressure.admit()
+        while True:
+            spaces = await self._forking.spaces(self._parent, self._birth)
+            stored = [] if spaces.none_yet else await self._tiers.durable.namespaces(self._parent.ref)
+            self._namespaces = sorted({*stored, *spaces.dirty})
+            try:
+                return await self._vacancy.fill(partial(self._fork, spaces))
+            except MoreNamespaces:
+                continue
+
+    async def _fork(self, spaces: Spaces, token: bytes, known: bytes) -> Written | None:
+        pairs = [(self._space(self._parent.ref, n), self._space(self.child.ref, n)) for n in self._namespaces]
+        return await self._forking.fork(Fork(self._parent, self.child, spaces, pairs), token=token, known=known)
+
+    def _space(self, session: ScopeRef, name: str) -> Place:
+        return self._tiers.layout.place(namespace_ref(session, name))
+
+    async def _note(self, ledger: Ledger, written: Written) -> None:
+        """What the fork wrote is told apart by its revision."""
+        places = [self.child, *(self._space(self.child.ref, name) for name in self._namespaces)]
+        wanted = [Wanted(place, birth=written.revision if place is self.child else b"") for place in places]
+        contents = await self._tiers.perform(lambda: self._tiers.hot.read(wanted))
+        for place, content in zip(places, contents, strict=True):
+            part = Part(place, _operations(content.entries, written.revision))
+            if part.operations or place is self.child:
+                done = replace(written.parts[0], flushed_through=ZERO, results=[b""] * len(part.operations))
+                ledger.note([part], Written(written.revision, [done]), life=place is self.child)
+
+
+def _operations(entries: Mapping[str, bytes], revision: bytes) -> list[Operation]:
+    return [Operation(b"S", key, value[DIGITS:]) for key, value in entries.items() if value[:DIGITS] == revision]

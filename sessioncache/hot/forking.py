@@ -1,0 +1,92 @@
+"""Forks in Redis, and what they have to know first.  One typed wrapper per script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sessioncache.hot.calls import Taken, TokenLost, Written, WrittenPart
+from sessioncache.hot.layout import Place
+from sessioncache.hot.link import Argument, Reply
+from sessioncache.hot.scripts import load_script
+from sessioncache.hot.tier import LIMITS, HotTier, raise_unready
+
+
+@dataclass(frozen=True, slots=True)
+class Spaces:
+    """The namespaces of a session that SQL may not know of."""
+
+    birth: bytes
+    """The life of the session."""
+    mark: bytes
+    """Another one as soon as there may be one more namespace."""
+    dirty: list[str]
+
+    @property
+    def none_yet(self) -> bool:
+        """Whether the session never had a namespace, so that SQL need not be asked."""
+        return self.mark == self.birth
+
+
+class MoreNamespaces(Exception):  # noqa: N818 - a signal
+    """The session may have more namespaces than were given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """What is to be forked into what."""
+
+    parent: Place
+    child: Place
+    spaces: Spaces
+    pairs: Sequence[tuple[Place, Place]] = field(default_factory=list)
+    """Each namespace of the parent, and the same of the new session."""
+
+    @property
+    def places(self) -> list[Place]:
+        """All scopes, as the script numbers them."""
+        return [self.parent, self.child, *(one for one, _ in self.pairs)]
+
+
+class Forking:
+    """The scripts of forks."""
+
+    def __init__(self, hot: HotTier) -> None:
+        self._hot = hot
+
+    async def spaces(self, place: Place, birth: bytes = b"") -> Spaces:
+        """The namespaces of a session that SQL may not know of.  Gone, Unready."""
+        reply = await self._hot.link.call(load_script("namespaces"), [place.control, place.hash], [birth])
+        raise_unready(reply, [place])
+        return Spaces(reply[1], reply[2], [name.decode() for name in reply[3:]])
+
+    async def fork(self, fork: Fork, *, token: bytes, known: bytes) -> Written | None:
+        """Fork in one step; None where all of the user has just been erased.
+
+        `token` and `known` as in HotTier.create.  Taken, TokenLost, MoreNamespaces, Gone, Unready.
+        """
+        parent, child = fork.parent, fork.child
+        keys = [parent.control, parent.hash, child.hash]
+        keys += (place.hash for pair in fork.pairs for place in pair)
+        told = (fork.spaces.birth, fork.spaces.mark, child.parents, child.ref.session.encode(), token, known)
+
+        def args(operation: Sequence[Argument]) -> list[Argument]:
+            return [*LIMITS, 0, *operation, b"", *told]
+
+        reply = await self._hot.once.call(load_script("fork"), parent, keys, args)
+        raise_unready(reply, fork.places)
+        return _written(reply)
+
+
+def _written(reply: Reply) -> Written | None:
+    status = reply[0]
+    if status == b"exists":
+        raise Taken
+    if status == b"retry":
+        raise TokenLost
+    if status == b"namespaces":
+        raise MoreNamespaces
+    if status == b"erased":
+        return None
+    incarnation, flushed, _, _ = reply[2]
+    return Written(reply[1], [WrittenPart(incarnation, flushed, True, [])])

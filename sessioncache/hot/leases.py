@@ -1,0 +1,34 @@
+"""Run leases in Redis: one holder at a time for a life of a session.  One typed wrapper for the script."""
+
+from __future__ import annotations
+
+from sessioncache.hot.layout import Place
+from sessioncache.hot.link import HotLink
+from sessioncache.hot.scripts import load_script
+from sessioncache.hot.tier import raise_unready
+
+
+class Leases:
+    """Takes, renews and gives back.  Each may be repeated: a token is for one lease only."""
+
+    def __init__(self, link: HotLink) -> None:
+        self._link = link
+
+    async def take(self, place: Place, birth: bytes, token: bytes, seconds: float) -> float | None:
+        """None: the lease is ours for so many seconds; else the seconds that its holder has left.  Gone, Unready."""
+        reply = await self._call(b"take", place, birth, token, seconds)
+        return int(reply[1]) / 1_000_000 if reply[0] == b"taken" else None
+
+    async def renew(self, place: Place, birth: bytes, token: bytes, seconds: float) -> bool:
+        """Whether the lease is still ours, for so many seconds from now.  Gone, Unready."""
+        return (await self._call(b"renew", place, birth, token, seconds))[0] == b"ok"
+
+    async def free(self, place: Place, birth: bytes, token: bytes) -> None:
+        """Give the lease back, if it is still ours."""
+        await self._call(b"free", place, birth, token, 0)
+
+    async def _call(self, action: bytes, place: Place, birth: bytes, token: bytes, seconds: float) -> list[bytes]:
+        args = (action, birth, token, int(seconds * 1_000_000))
+        reply: list[bytes] = await self._link.call(load_script("lease"), [place.control, place.hash], args)
+        raise_unready(reply, [place])
+        return reply

@@ -1,0 +1,81 @@
+#!lua
+-- include: prelude writing
+-- Forks a session: a new one with the private keys and namespaces of its parent, in one atomic step.
+--
+-- KEYS   control of the bucket, hash of the parent, hash of the new session, then per namespace: hash of the parent's, of the new one's
+-- ARGV   the eight of write.lua (no lease); birth of the parent; what l of it was when its namespaces were listed; parents
+--        (see mark), session id, token ('' none, '*' generated id), largest revision that SQL knows of the new session
+-- Reply  {'ok', revision, {incarnation, flushed through, 1, {}}}; {'exists'} {'retry'} {'erased'} {'gone'} {'register', 1}
+--        {'revalidate', part} {'cold', part...}: 1 the parent, 2 the new session, then the namespaces;
+--        {'namespaces'}: there may be more of them than were given
+-- Guards R1, R2 (the parent is not written), R4, R5 (a new birth), R12 (whole scopes), R13, R14, R16 (temp: stays)
+
+local ctl = KEYS[1]
+local inc, delay = enter(ctl)
+local function part(i, kind, birth, parents)
+  local p = {ctl = ctl, hash = KEYS[i], kind = kind, birth = birth, if_revision = '', parents = parents, inc = inc,
+             delay = delay, values = {}, marks = {}, results = {}, changed = true, n = 0, z = 0}
+  p.base, p.member = names(ctl, p.hash)
+  return p
+end
+
+local parent, child = part(2, 's', ARGV[9], ''), part(3, 's', '+', ARGV[11])
+local before = applied_before(parent)
+if before then return before end
+if is_erased(child.base, string.sub(child.parents, 33, 64)) then return refuse(parent, {'erased'}) end
+
+local problem = load_scope(parent)
+if problem == 'gone' then return refuse(parent, {'gone'}) end
+if problem then return refuse(parent, {problem, 1}) end
+problem = load_scope(child)
+if problem == 'revalidate' then return refuse(parent, {'revalidate', 2}) end
+if not problem and not child.deleted then return refuse(parent, {'exists'}) end
+if problem == 'cold' then
+  if ARGV[13] == '' then return refuse(parent, {'cold', 2}) end
+  if ARGV[13] ~= '*' and not holds_token(ctl, child.member, inc, ARGV[13]) then return refuse(parent, {'retry'}) end
+  child.r, child.f = ZERO, ZERO
+end
+
+local pairs_, given, cold = {}, {}, {'cold'}
+for i = 4, #KEYS, 2 do
+  local from, to = part(i, 'n', '', ''), part(i + 1, 'n', '', string.sub(child.member, 2))
+  local wrong = load_scope(from, parent)
+  if wrong == 'cold' then cold[#cold + 1] = 3 + #pairs_
+  elseif wrong then return refuse(parent, {wrong, 3 + #pairs_}) end
+  given[from.member] = true
+  pairs_[#pairs_ + 1] = {from, to}
+end
+if (call('HGET', parent.hash, 'l') or '') ~= ARGV[10] and #cold == 1 then return refuse(parent, {'namespaces'}) end
+if #cold > 1 then return refuse(parent, cold) end
+for _, member in ipairs(call('SMEMBERS', parent.base .. 'ns:' .. string.sub(parent.member, 2))) do
+  if not given[member] then return refuse(parent, {'namespaces'}) end
+end
+
+-- Every living entry of one scope, as it is to be written into another.
+local function copy(from, to)
+  local all = call('HGETALL', from.hash)
+  for i = 1, #all, 2 do
+    local e = all[i + 1]
+    if string.sub(all[i], 1, 1) == '=' and #e > 9 and rev_number(e) > from.cleared then put(to, all[i], string.sub(e, 10)) end
+  end
+end
+
+local birth = next_revision(math.max(rev_number(child.r), rev_number(ARGV[14])))
+local revision, cleared = rev_digits(birth), rev_digits(birth - 1)
+local h = call('HMGET', parent.hash, 'o', 'a', 'w', 't', 's')
+copy(parent, child)
+write_scope(child, revision, {'i', inc, 'b', revision, 'c', cleared, 'h', revision, 'u', revision, 'o', h[1], 'a', h[2],
+            'w', h[3], 's', ARGV[12], 't', h[4] or '', 'q', h[5], 'm', 0, 'k', 0, 'l', #pairs_ > 0 and cleared or revision})
+call('HDEL', child.hash, 'x')
+call('DEL', child.base .. 'temp:' .. string.sub(child.member, 2))
+for _, pair in ipairs(pairs_) do
+  local from, to = pair[1], pair[2]
+  copy(from, to)
+  if to.n > 0 then
+    drop_scope(ctl, to.base, to.member) -- what is left of an earlier life
+    write_scope(to, revision, {'i', inc, 'b', revision, 'c', cleared, 'o', h[1], 'a', h[2], 'w', h[3], 's', ARGV[12],
+                'd', string.sub(child.member, 2), 'g', call('HGET', from.hash, 'g')})
+  end
+end
+child.ops = parent.ops
+return report({child}, revision)

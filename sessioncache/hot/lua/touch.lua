@@ -1,0 +1,34 @@
+#!lua
+-- include: prelude writing
+-- Counts messages and tokens of a session, gives it a title, and notes that it is in use; changes no value.
+--
+-- KEYS   control of the bucket, hash of the session
+-- ARGV   the eight of write.lua; messages, tokens to add; '1': the title replaces the one there is, '' only where there is none;
+--        the title ('' none); then the part of the session, without operations (writing.lua)
+-- Reply  as write.lua, then {birth, updated, title, messages, tokens, forked from}; {'limit', part, 0, 'counter'}
+-- Guards R1, R2 (only what the call changes), R3, R4, R5
+
+local parts = parse_parts(13)
+local session = parts[1]
+
+local function with_head(reply)
+  if reply[1] == 'ok' then reply[#reply + 1] = call('HMGET', session.hash, 'b', 'u', 't', 'm', 'k', 'q') end
+  return reply
+end
+
+local before = applied_before(session)
+if before then return with_head(before) end
+local refusal = check_parts(parts)
+if refusal then return refuse(session, refusal) end
+
+local h = call('HMGET', session.hash, 't', 'm', 'k')
+local messages, tokens = add(h[2] or '0', ARGV[9]), add(h[3] or '0', ARGV[10])
+if not messages or not tokens then return refuse(session, {'limit', 1, 0, 'counter'}) end
+local head = {'m', messages, 'k', tokens}
+if ARGV[11] == '1' or (ARGV[12] ~= '' and (h[1] or '') == '') then
+  head[#head + 1] = 't'
+  head[#head + 1] = ARGV[12]
+end
+local revision = rev_digits(next_revision(previous))
+write_head(session, revision, head)
+return with_head(report(parts, revision))

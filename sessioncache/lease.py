@@ -1,0 +1,103 @@
+"""Run leases: one runner at a time for a session, whose late writes are refused once it lost the lease."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from sessioncache.errors import (
+    ConfigurationError,
+    DurableTierUnavailableError,
+    HotTierUnavailableError,
+    LeaseUnavailableError,
+)
+from sessioncache.hot.calls import Gone
+from sessioncache.hot.layout import Place
+from sessioncache.hot.leases import Leases
+from sessioncache.tiers import Tiers
+
+if TYPE_CHECKING:
+    from sessioncache.session import Session
+
+logger = logging.getLogger(__name__)
+
+MAX_TTL = 3_600.0
+"""Longest lease in seconds; it is renewed as long as its holder lives."""
+_PAUSE = 0.1
+"""Most seconds between two looks at a lease that another runner holds."""
+
+
+class Lease:
+    """The block of ``async with session.lease() as held``: `held` is the session, and its writes are fenced."""
+
+    def __init__(self, tiers: Tiers, session: Session, place: Place, birth: bytes, ttl: float, wait: float) -> None:
+        """`ttl`: seconds after which a silent holder has lost it; `wait`: seconds to wait for another one to end."""
+        self._ttl = _seconds("ttl", ttl, least=0.05, most=MAX_TTL)
+        self._wait = _seconds("wait", wait, least=0, most=86_400)
+        self._tiers = tiers
+        self._leases = Leases(tiers.link)
+        self._session = session
+        self._place = place
+        self._birth = birth
+        self._token = secrets.token_hex(8).encode()
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Session:
+        held = self._session.under_lease(self._token)
+        await self._take()
+        self._renewing = asyncio.ensure_future(self._renew())
+        return held
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+        with suppress(HotTierUnavailableError, DurableTierUnavailableError):  # then it ends by itself
+            await self._tiers.perform(lambda: self._leases.free(self._place, self._birth, self._token))
+
+    async def _take(self) -> None:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._wait
+        while True:
+            try:
+                left = await self._tiers.perform(
+                    lambda: self._leases.take(self._place, self._birth, self._token, self._ttl)
+                )
+            except Gone:
+                raise self._session.gone() from None
+            if left is None:
+                return
+            if loop.time() >= ends:
+                raise LeaseUnavailableError(
+                    f"another runner holds the lease of this session, for {left:.1f} s at least"
+                )
+            await asyncio.sleep(min(left, ends - loop.time(), random.uniform(_PAUSE / 2, _PAUSE)))
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._ttl / 3)
+            try:
+                held = await self._tiers.perform(
+                    lambda: self._leases.renew(self._place, self._birth, self._token, self._ttl)
+                )
+            except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+                logger.warning("the run lease of a session could not be renewed, trying again: %s", error)
+                continue
+            except Gone:
+                return
+            if not held:
+                logger.warning("the run lease of a session was lost: what is still written under it is refused")
+                return
+
+
+def _seconds(name: str, value: object, *, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        raise ConfigurationError(f"{name} must be a number of seconds from {least:g} to {most:g}, not {value!r}")
+    return float(value)

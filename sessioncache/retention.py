@@ -1,0 +1,81 @@
+"""Retention: sessions that have not been in use for long are deleted, once all of them is durable.
+
+How long the sessions of an app are kept is noted in SQL by whoever opens a cache with that setting; the janitor of the
+workers sees to it.  A touch counts as use.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sessioncache.deadline import within
+from sessioncache.deletion import Deletion
+from sessioncache.hot.calls import Gone
+from sessioncache.scopes import app_id, session_ref
+from sessioncache.tiers import Tiers
+
+logger = logging.getLogger(__name__)
+
+_PREFIX = "retention:"
+_MOST = 100
+"""Sessions that are looked at in one go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long the sessions of one app are kept."""
+
+    org: str
+    app: str
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """What it is noted under."""
+        return _PREFIX + app_id(self.org, self.app)
+
+    def encode(self) -> str:
+        """The text that is noted."""
+        return json.dumps({"org": self.org, "app": self.app, "seconds": self.seconds})
+
+
+def retentions(record: Mapping[str, str]) -> list[Retention]:
+    """All that are noted, those left out that keep for ever."""
+    found = [Retention(**json.loads(value)) for name, value in record.items() if name.startswith(_PREFIX)]
+    return [one for one in found if one.seconds > 0]
+
+
+async def note(tiers: Tiers, retention: Retention) -> None:
+    """Note how long the sessions of an app are kept from now on."""
+    with within(tiers.settings.timeout):
+        await tiers.durable.note(retention.name, retention.encode())
+
+
+async def expire(tiers: Tiers) -> int:
+    """Delete the sessions of all apps that are past their retention; their number."""
+    with within(tiers.settings.timeout):
+        record = await tiers.durable.read_layout()
+    return sum([await _expire_app(tiers, retention) for retention in retentions(record)])
+
+
+async def _expire_app(tiers: Tiers, retention: Retention) -> int:
+    with within(tiers.settings.timeout):
+        seconds, micros = await tiers.link.command(b"TIME")
+    before = int(seconds) * 1_000_000 + int(micros) - round(retention.seconds * 1_000_000)
+    expired, after = 0, ""
+    while True:
+        with within(tiers.settings.timeout):
+            heads = await tiers.durable.unused_sessions(app_id(retention.org, retention.app), before, after, _MOST)
+        for scope_id, head in heads:
+            ref = session_ref(tiers.settings.buckets, head.org, head.app, head.user, head.session)
+            try:
+                deletion = Deletion(tiers, tiers.layout.place(ref), unused_since=before)
+                expired += (await tiers.perform(deletion.attempt)).existed
+            except Gone:
+                pass
+            after = scope_id
+        if len(heads) < _MOST:
+            return expired
