@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from sessioncache import (
     AmbiguousSessionError,
     DurableTierUnavailableError,
+    Identity,
     InvalidNameError,
     NoSessionError,
     Session,
@@ -16,8 +19,7 @@ from sessioncache import (
     SessionNotFoundError,
     current_session,
 )
-from sessioncache.info import Identity
-from tests.helpers import Stall, Urls, connect, drain, evict, execute, raw
+from tests.helpers import Urls, connect, drain, evict, execute, raw
 
 
 async def resumed(cache: SessionCache, session_id: str, user: str | None = None) -> dict[str, object]:
@@ -100,15 +102,19 @@ async def test_an_id_of_several_users_is_refused_without_naming_them(cache: Sess
 
 
 async def test_a_session_of_another_app_or_org_is_none(cache: SessionCache, urls: Urls) -> None:
-    await cache.bound_to(app="other").create("ada", session_id="s1")
-    await cache.bound_to(org="other").create("ada", session_id="s1")
+    app, org = cache.bound_to(app="other"), cache.bound_to(org="other")
+    await app.create("ada", session_id="s1", state={"x": "of the app"})
+    await org.create("bob", session_id="s1", state={"x": "of the org"})
     for _ in range(2):
         with pytest.raises(SessionNotFoundError):
             await resumed(cache, "s1")
-        await resumed(cache.bound_to(app="other"), "s1")
-        await resumed(cache.bound_to(org="other"), "s1")
+        assert await resumed(app, "s1") == {"x": "of the app"}
+        assert await resumed(org, "s1") == {"x": "of the org"}
         await drain(urls)
         evict(urls.redis)
+    await cache.create("eve", session_id="s1", state={"x": "ours"})
+    assert await resumed(cache, "s1") == {"x": "ours"}
+    assert await resumed(app, "s1") == {"x": "of the app"}
 
 
 async def test_a_deleted_session_is_not_resumed_and_a_new_life_is(cache: SessionCache, urls: Urls) -> None:
@@ -137,28 +143,43 @@ async def test_a_wrong_id_is_refused(small_cache: SessionCache, session_id: obje
         await resumed(small_cache, session_id)  # type: ignore[arg-type]
 
 
+def between_the_readings(cache: SessionCache, happen: Callable[[], Awaitable[object]]) -> None:
+    """Let something happen after one tier was searched and before the other is, whichever comes first."""
+    searched: list[str] = []
+
+    def watch(tier: object, name: str) -> None:
+        inner = getattr(tier, name)
+
+        async def search(*args: Any, **kwargs: Any) -> Any:
+            found = await inner(*args, **kwargs)
+            searched.append(name)
+            if len(searched) == 1:
+                await happen()
+            return found
+
+        setattr(tier, name, search)
+
+    watch(cache._tiers.hot, "unflushed")
+    watch(cache._tiers.durable, "find_sessions")
+
+
 async def test_a_session_that_is_flushed_while_it_is_looked_for_is_found(small_urls: Urls) -> None:
-    async with connect(small_urls) as cache:
-        await cache.create("ada", session_id="s1", state={"x": 1})
-        stall = Stall(cache._tiers.durable, "find_sessions")
-        run = asyncio.create_task(resumed(cache, "s1"))
-        await stall.reached.wait()
+    async def flush_and_evict() -> None:
         await drain(small_urls)
         evict(small_urls.redis)
-        stall.release.set()
-        assert await run == {"x": 1}
+
+    async with connect(small_urls) as cache:
+        await cache.create("ada", session_id="s1", state={"x": 1})
+        between_the_readings(cache, flush_and_evict)
+        assert await resumed(cache, "s1") == {"x": 1}
 
 
 async def test_a_session_that_is_deleted_while_it_is_looked_for_is_not_found(small_urls: Urls) -> None:
     async with connect(small_urls) as cache:
         await cache.create("ada", session_id="s1")
-        stall = Stall(cache._tiers.durable, "find_sessions")
-        run = asyncio.create_task(resumed(cache, "s1"))
-        await stall.reached.wait()
-        await cache.delete("ada", "s1")
-        stall.release.set()
+        between_the_readings(cache, lambda: cache.delete("ada", "s1"))
         with pytest.raises(SessionNotFoundError):
-            await run
+            await resumed(cache, "s1")
 
 
 async def test_with_a_user_a_hot_session_is_resumed_while_the_database_is_away(small_urls: Urls) -> None:
