@@ -43,7 +43,9 @@ if _typing.TYPE_CHECKING:
     from sessioncache.ambient import current_session
     from sessioncache.cache import SessionCache
     from sessioncache.durable.migrate import upgrade_schema
+    from sessioncache.erasure import ErasureReport
     from sessioncache.info import Identity, SessionInfo, SessionPage
+    from sessioncache.namespace import Namespace
     from sessioncache.scope import Scope
     from sessioncache.session import Session
     from sessioncache.titles import derive_title
@@ -57,6 +59,7 @@ __all__ = [
     "ConfigurationError",
     "DeadLetterError",
     "DurableTierUnavailableError",
+    "ErasureReport",
     "FlushTimeoutError",
     "HotTierUnavailableError",
     "Identity",
@@ -65,6 +68,7 @@ __all__ = [
     "LeaseUnavailableError",
     "LimitExceededError",
     "MemoryFullError",
+    "Namespace",
     "NoSessionError",
     "OutcomeUnknownError",
     "PartlyAppliedError",
@@ -89,6 +93,8 @@ __all__ = [
 
 # Loaded when they are first used: they bring the Redis client and SQLAlchemy along.
 _LAZY = {
+    "ErasureReport": "sessioncache.erasure",
+    "Namespace": "sessioncache.namespace",
     "Identity": "sessioncache.info",
     "Scope": "sessioncache.scope",
     "Session": "sessioncache.session",

@@ -7,6 +7,7 @@ without a readable identity; at last Redis drops what it still has.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +27,10 @@ from sessioncache.tiers import Tiers
 GRACE = 60.0
 """Seconds after the erasure for which nothing new of the user is let in: no call that is on its way takes longer."""
 _ROUNDS = 5
+_AT_ONCE = 64
+"""Sessions that are deleted at once."""
+_RESTAMP = 64 * _AT_ONCE
+"""Sessions after which the time for which nothing is let in begins anew."""
 _TIMEOUT = 30.0
 """Seconds the transaction may take."""
 _IDENTITY = (b"o", b"a", b"w", b"s", b"x", b"r")
@@ -91,16 +96,23 @@ class Erasure:
         hot = [one async for one in self._hot_scopes() if one.place.ref.kind is ScopeKind.SESSION]
         for one in hot:
             todo.setdefault(one.place.ref.id, Owned(one.place.ref, one.deleted, {}))
-        for owned in todo.values():
-            place = self._tiers.layout.place(owned.session)
-            try:
-                deleted = await self._tiers.perform(Deletion(self._tiers, place).attempt)
-            except Gone:
-                continue
-            if deleted.existed:
-                self._count(owned, deleted)
-            if deleted.written is not None:
-                yield Tombstone(owned.session, decode_revision(deleted.written.revision))
+        owned = list(todo.values())
+        for at in range(0, len(owned), _AT_ONCE):
+            if at % _RESTAMP == 0:
+                await self._stamp()
+            for tombstone in await asyncio.gather(*map(self._delete, owned[at : at + _AT_ONCE])):
+                if tombstone is not None:
+                    yield tombstone
+
+    async def _delete(self, owned: Owned) -> Tombstone | None:
+        place = self._tiers.layout.place(owned.session)
+        try:
+            deleted = await self._tiers.perform(Deletion(self._tiers, place).attempt)
+        except Gone:
+            return None
+        if deleted.existed:
+            self._count(owned, deleted)
+        return Tombstone(owned.session, decode_revision(deleted.written.revision)) if deleted.written else None
 
     def _count(self, owned: Owned, deleted: Deleted) -> None:
         """What was hot is counted there, since SQL may lack some of it."""

@@ -31,6 +31,8 @@ PUBLIC = {
     "TEMP_PREFIX",
     "USER_PREFIX",
     "Identity",
+    "ErasureReport",
+    "Namespace",
     "Scope",
     "Session",
     "SessionCache",

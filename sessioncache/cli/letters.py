@@ -53,10 +53,21 @@ def _print_list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
     if not letters:
         print("there are no dead letters")
         return
-    table = Table("id", "scope", "app", "user", "session", "key", "reason", "attempts", "since")
+    table = Table("id", "scope", "app", "user", "session", "namespace", "key", "reason", "attempts", "since")
     for one in letters:
         since = one.refused_at.isoformat(" ", "seconds")
-        table.add_row(one.id, one.scope, one.app, one.user, one.session, one.key, one.reason, str(one.attempts), since)
+        table.add_row(
+            one.id,
+            one.scope,
+            one.app,
+            one.user,
+            one.session,
+            one.namespace,
+            one.key,
+            one.reason,
+            str(one.attempts),
+            since,
+        )
     Console().print(table)
 
 

@@ -74,7 +74,9 @@ async def erase(
         await connection.exec_driver_sql("PRAGMA secure_delete = ON")
     rows = sorted((_blank_session(user, one) for one in tombstones), key=lambda row: str(row[0]))
     for at in range(0, len(rows), _MOST):
-        await bulk.HEADS[ScopeKind.SESSION].upsert(connection, rows[at : at + _MOST])
+        part = rows[at : at + _MOST]
+        await bulk.HEADS[ScopeKind.SESSION].upsert(connection, part)
+        await connection.execute(delete(schema.state).where(_STATE.scope_id.in_([row[0] for row in part])))
     await bulk.HEADS[ScopeKind.USER].upsert(connection, [_blank_user(user, revision)])
     await _blank_identities(connection, user, revision)
     dead = select(_SESSION.scope_id).where(_SESSION.user_scope_id == user.id, _SESSION.deleted)
