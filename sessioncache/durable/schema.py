@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Index,
 
 from sessioncache.scopes import ScopeKind
 
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0002"
 """The newest migration."""
 VERSION_TABLE = "sessioncache_alembic_version"
 ENTRIES_VIEW = "sessioncache_entries"
@@ -132,6 +132,21 @@ for _column in ("user_scope_id", "app_scope_id"):
         session.c[_column],
         session.c.updated.desc(),
         session.c.session_id,
+        postgresql_where=~session.c.deleted,
+        sqlite_where=~session.c.deleted,
+    )
+# Few sessions share an instant: those that do are put in order where they are read.
+for _name_of, _owner, _instant in (
+    ("user_created", ("user_scope_id",), "birth"),
+    ("app_created", ("app_scope_id",), "birth"),
+    ("org", ("org",), "updated"),
+    ("org_created", ("org",), "birth"),
+    ("org_user", ("org", "user_id"), "updated"),
+):
+    Index(
+        f"sessioncache_session_by_{_name_of}",
+        *(session.c[name] for name in _owner),
+        session.c[_instant].desc(),
         postgresql_where=~session.c.deleted,
         sqlite_where=~session.c.deleted,
     )
