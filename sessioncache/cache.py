@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
@@ -14,18 +15,20 @@ from sessioncache.deadline import within
 from sessioncache.deletion import Deletion
 from sessioncache.durability import flush, prune
 from sessioncache.erasure import Erasure, ErasureReport
-from sessioncache.errors import DurableTierUnavailableError, InvalidNameError, SessionExistsError, SessionNotFoundError
+from sessioncache.errors import DurableTierUnavailableError, SessionExistsError, SessionNotFoundError
 from sessioncache.exporting import export_scope, export_session
 from sessioncache.hot.calls import Gone, Part, Touch
 from sessioncache.hot.layout import head_of
 from sessioncache.hot.link import HotLink
 from sessioncache.info import SessionInfo, SessionPage, info_of
 from sessioncache.ledger import Ledger
+from sessioncache.listing import Listing
 from sessioncache.names import check_name, new_session_id
+from sessioncache.positions import Order, Owner, check_order
 from sessioncache.resuming import user_of
 from sessioncache.retention import Retention, note
 from sessioncache.scope import Scope
-from sessioncache.scopes import app_id, app_ref, bucket_of, user_id, user_ref
+from sessioncache.scopes import app_ref, user_ref
 from sessioncache.session import Session, SessionPlaces, fork_session, not_found, open_session
 from sessioncache.settings import CacheSettings
 from sessioncache.tiers import Tiers
@@ -249,21 +252,39 @@ class SessionCache:
 
     # ---- lists
 
-    async def list(self, user: str | None = None, *, limit: int | None = 50) -> SessionPage:
-        """Sessions of a user, or of the whole app, last updated first; `limit` None: all."""
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise InvalidNameError(f"limit must be a whole number from 0, or None, not {limit!r}")
-        n = self._tiers.settings.buckets
-        if user is None:
-            heads = await listing.list_heads(
-                self._tiers, by="app", scope_id=app_id(self.org, self.app), buckets=range(n), limit=limit
-            )
-        else:
-            bucket = bucket_of(n, self.org, self.app, check_name("user", user, empty=True))
-            heads = await listing.list_heads(
-                self._tiers, by="user", scope_id=user_id(self.org, self.app, user), buckets=[bucket], limit=limit
-            )
-        return SessionPage([info_of(head) for head in heads], None)
+    async def list(
+        self,
+        user: str | None = None,
+        *,
+        all_apps: bool = False,
+        limit: int | None = 50,
+        cursor: str | None = None,
+        order: Order = "updated",
+    ) -> SessionPage:
+        """A page of the sessions of a user or of the whole app; with `all_apps`, in every app of the org.
+
+        Newest first, by last update or by creation, ties by id.  `limit` None: all; `cursor`: that of the page before.
+        InvalidNameError for a wrong limit or order, or a cursor of another list.
+        """
+        return await self._listing(user, all_apps, order).page(limit, cursor)
+
+    def iter_sessions(
+        self, user: str | None = None, *, all_apps: bool = False, order: Order = "updated"
+    ) -> AsyncIterator[SessionInfo]:
+        """All sessions of `list`, page by page.
+
+        In `created` order every session that lives all the while comes exactly once.
+        """
+        return self._listing(user, all_apps, order).sessions()
+
+    async def find(self, session_id: str, *, all_apps: bool = False) -> builtins.list[SessionInfo]:
+        """The sessions of this app (`all_apps`: of the org) that bear this id, whatever the user, by app and user."""
+        return await listing.find(self._tiers, self.org, None if all_apps else self.app, session_id)
+
+    def _listing(self, user: str | None, all_apps: bool, order: Order) -> Listing:
+        if user is not None:
+            check_name("user", user, empty=True)
+        return Listing(self._tiers, Owner(self.org, None if all_apps else self.app, user), check_order(order))
 
     # ---- shared scopes
 

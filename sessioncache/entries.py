@@ -43,6 +43,13 @@ class Head:
     """Of a namespace: its name."""
 
 
+class StoredHead(NamedTuple):
+    """A session's head, and the id of its scope."""
+
+    scope_id: str
+    head: Head
+
+
 @dataclass(frozen=True, slots=True)
 class StoredScope:
     """A scope as the durable tier has it, read in one snapshot."""

@@ -65,17 +65,17 @@ async def _expire_app(tiers: Tiers, retention: Retention) -> int:
     with within(tiers.settings.timeout):
         seconds, micros = await tiers.link.command(b"TIME")
     before = int(seconds) * 1_000_000 + int(micros) - round(retention.seconds * 1_000_000)
-    expired, after = 0, ""
+    expired, after = 0, (0, "")
     while True:
         with within(tiers.settings.timeout):
             heads = await tiers.durable.unused_sessions(app_id(retention.org, retention.app), before, after, _MOST)
         for scope_id, head in heads:
+            after = (head.updated, scope_id)
             ref = session_ref(tiers.settings.buckets, head.org, head.app, head.user, head.session)
             try:
                 deletion = Deletion(tiers, tiers.layout.place(ref), unused_since=before)
                 expired += (await tiers.perform(deletion.attempt)).existed
             except Gone:
                 pass
-            after = scope_id
         if len(heads) < _MOST:
             return expired

@@ -120,3 +120,13 @@ def session_scope_id(org: str, app: str, user: str, session: str) -> str:
 def bare_id(org: str, session: str) -> str:
     """What sessions of one org that bear the same session id have in common."""
     return hash_id("bare", org, session)
+
+
+def org_id(org: str) -> str:
+    """What all sessions of an org have in common."""
+    return hash_id("org", org)
+
+
+def org_user_id(org: str, user: str) -> str:
+    """What all sessions of one user name have in common, whatever the app."""
+    return hash_id("org-user", org, user)

@@ -12,12 +12,12 @@ from sessioncache.deadline import seconds_left, within
 from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.calls import Need, Unready
+from sessioncache.hot.calls import Need, Unready, UnreadyBuckets
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.link import HotLink, NotExecutedError, UnansweredError
 from sessioncache.hot.merging import Merging
-from sessioncache.hot.tier import HotTier, UnreadyBuckets
+from sessioncache.hot.tier import HotTier
 from sessioncache.hydration import Hydrator
 from sessioncache.installation import Installation
 from sessioncache.pressure import Pressure

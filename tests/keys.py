@@ -32,7 +32,7 @@ _KINDS: dict[str, tuple[str, str]] = {
     "d": ("set", _MEMBER),
     "dirty": ("zset", ""),
     "since": ("zset", ""),
-    "unflushed": ("zset", "[uab]:[0-9a-f]{32}"),
+    "unflushed": ("zset", "[aubow]:[0-9a-f]{32}"),
     "temp": ("hash", "[0-9a-f]{32}"),
     "ops": ("hash", "[01]"),
     "dead": ("hash", ""),
@@ -174,7 +174,7 @@ class _Bucket:
 
     def _unflushed(self) -> Iterator[str]:
         heads = {member for member, marks in self.marks.items() if b"!" in marks and member.startswith("s")}
-        listed: dict[str, list[str]] = {letter: [] for letter in "uab"}
+        listed: dict[str, list[str]] = {letter: [] for letter in "aubow"}
         for key in self.own:
             if key.startswith("unflushed:"):
                 listed[key.split(":")[1]] += self._members(key)

@@ -1,22 +1,19 @@
-"""Reading: hydration from one snapshot, evidence, listings."""
+"""Reading: hydration from one snapshot, evidence."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-from sqlalchemy import Select, text
+from sqlalchemy import text
 
-from sessioncache.durable import listing, reading
+from sessioncache.durable import reading
 from sessioncache.durable.errors import FencedOff
 from sessioncache.durable.tier import DurableTier
 from sessioncache.entries import Entry, Head
-from sessioncache.scopes import ScopeRef, app_id, bare_id, user_id
+from sessioncache.scopes import ScopeRef
 from tests.durable_helpers import INCARNATION, app, dirt, open_tier, put, session, user, values_of
-
-LISTED_BY: list[Literal["user", "app"]] = ["user", "app"]
-OWNERS = {"user": user_id("org", "app", "u"), "app": app_id("org", "app")}
 
 
 @pytest.fixture
@@ -131,49 +128,6 @@ async def test_names_that_differ_little_are_different_scopes(tier: DurableTier) 
     await put(tier, *(dirt(session(name), 5 + i, {name: str(i).encode()}) for i, name in enumerate(names)))
     for i, name in enumerate(names):
         assert await values_of(tier, session(name)) == {name: str(i).encode()}
-
-
-@pytest.mark.parametrize("by", LISTED_BY)
-async def test_listings_are_newest_first_with_ties_by_code_point(tier: DurableTier, by: Literal["user", "app"]) -> None:
-    names = ["b", "B", "a", "_", "é", "😀", "\uffff"]
-    await put(tier, *(dirt(session(name), 5) for name in names), dirt(session("newest"), 9), dirt(session("oldest"), 2))
-    await put(tier, dirt(session("deleted"), 20, deleted=True))
-    heads = await tier.list_sessions(scope_id=OWNERS[by], by=by, limit=None)
-    assert [head.session for head in heads] == ["newest", *sorted(names), "oldest"]
-    heads = await tier.list_sessions(scope_id=OWNERS[by], by=by, limit=3)
-    assert [head.session for head in heads] == ["newest", "B", "_"]
-
-
-async def test_listings_keep_users_and_apps_apart(tier: DurableTier) -> None:
-    await put(tier, *(dirt(session("s", name), 5) for name in ("u", "v", "")))
-    assert [head.user for head in await tier.list_sessions(scope_id=OWNERS["user"], by="user", limit=None)] == ["u"]
-    assert len(await tier.list_sessions(scope_id=OWNERS["app"], by="app", limit=None)) == 3
-    assert await tier.list_sessions(scope_id=app_id("org", "other"), by="app", limit=None) == []
-    assert [head.user for head in await tier.find_sessions(bare_id("org", "s"))] == ["", "u", "v"]
-    assert await tier.find_sessions(bare_id("other", "s")) == []
-
-
-QUERIES: dict[str, Select[Any]] = {
-    "user": listing.sessions_query(OWNERS["user"], "user", 20),
-    "app": listing.sessions_query(OWNERS["app"], "app", 20),
-    "bare_id": listing.bare_query(bare_id("org", "s7")),
-}
-
-
-@pytest.mark.parametrize("name", QUERIES)
-async def test_listings_are_served_by_indexes(tier: DurableTier, name: str) -> None:
-    scopes: Sequence[ScopeRef] = [session(f"s{i}", f"u{i % 50}" if i % 3 else "u") for i in range(3_000)]
-    await put(tier, *(dirt(ref, 10 + i) for i, ref in enumerate(scopes)))
-    async with tier.engine.connect() as connection:
-        await connection.execute(text("ANALYZE"))
-        compiled = QUERIES[name].compile(tier.engine.sync_engine, compile_kwargs={"literal_binds": True})
-        how = "EXPLAIN QUERY PLAN" if tier.engine.dialect.name == "sqlite" else "EXPLAIN"
-        rows = (await connection.exec_driver_sql(f"{how} {compiled}")).all()
-    plan = "\n".join(str(row) for row in rows)
-    assert f"sessioncache_session_by_{name}" in plan
-    if name != "bare_id":
-        assert "Sort" not in plan
-        assert "TEMP B-TREE" not in plan
 
 
 async def test_the_view_shows_living_entries_by_name(tier: DurableTier) -> None:

@@ -18,7 +18,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sessioncache.durable import schema
 from sessioncache.durable.engine import create_engine
 from sessioncache.durable.migrate import check_schema, current_revision, head_revision, upgrade_schema
+from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import ConfigurationError, SchemaVersionError
+from sessioncache.positions import ORDERS, Owner
+from tests.durable_helpers import BUCKETS, INCARNATION, dirt, put, session, values_of
 from tests.servers import PostgreSQLServer
 
 UPGRADE = """
@@ -59,10 +62,10 @@ def describe(connection: Connection) -> list[list[str]]:
     return [row for row in words if schema.VERSION_TABLE not in row[0]]
 
 
-def downgrade(connection: Connection) -> None:
+def downgrade(connection: Connection, to: str = "base") -> None:
     made = config()
     made.attributes["connection"] = connection
-    command.downgrade(made, "base")
+    command.downgrade(made, to)
 
 
 async def test_migrations_and_schema_give_the_same_database(engine: AsyncEngine) -> None:
@@ -74,6 +77,26 @@ async def test_migrations_and_schema_give_the_same_database(engine: AsyncEngine)
         await connection.run_sync(schema.metadata.create_all)
         assert await connection.run_sync(describe) == migrated
     assert sum("sessioncache_entries" in row[0] for row in migrated) >= 1
+
+
+async def test_every_step_back_and_forth_gives_the_same_database_and_keeps_what_it_holds(engine: AsyncEngine) -> None:
+    await upgrade_schema(engine)
+    async with engine.begin() as connection:
+        newest = await connection.run_sync(describe)
+    tier = DurableTier(engine)
+    await tier.swap_fences(dict.fromkeys(range(BUCKETS), (None, INCARNATION)))
+    await put(tier, *(dirt(session(f"s{number}"), 5 + number, {"k": b"1"}, birth=3) for number in range(50)))
+    for older in ("0001",):
+        async with engine.begin() as connection:
+            await connection.run_sync(downgrade, older)
+            assert await connection.run_sync(describe) != newest
+        assert await current_revision(engine) == older
+        await upgrade_schema(engine)
+        async with engine.begin() as connection:
+            assert await connection.run_sync(describe) == newest
+    for order in ORDERS:
+        assert len(await tier.list_sessions(Owner("org", "app", None), order)) == 50
+    assert await values_of(tier, session("s7")) == {"k": b"1"}
 
 
 @pytest.mark.filterwarnings("ignore:autogenerate skipping")

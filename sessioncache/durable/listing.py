@@ -2,47 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import ColumnElement, Select, and_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sessioncache.durable import schema
+from sessioncache.durable import bulk, schema
 from sessioncache.durable.heads import head_of
-from sessioncache.entries import Head
+from sessioncache.entries import StoredHead
+from sessioncache.positions import Order, Owner, Position
 from sessioncache.scopes import ScopeKind
 
 _SESSION = schema.session.c
 
 
-def sessions_query(scope_id: str, by: Literal["user", "app"], limit: int | None) -> Select[tuple[object, ...]]:
-    """The living sessions of a user's or app's scope, newest first, ties by session id."""
-    owner = _SESSION.user_scope_id if by == "user" else _SESSION.app_scope_id
-    living = select(schema.session).where(owner == scope_id, ~_SESSION.deleted)
-    return living.order_by(_SESSION.updated.desc(), _SESSION.session_id).limit(limit)
+def sessions_query(owner: Owner, order: Order, after: Position | None, limit: int | None) -> Select[Any]:
+    """The living sessions of an owner that follow a position (None: from the beginning), newest first."""
+    instant = _SESSION.updated if order == "updated" else _SESSION.birth
+    found = select(schema.session).where(*_owned(owner), ~_SESSION.deleted)
+    if after is not None:
+        # The first condition says nothing new, but it is one that an index is entered by.
+        found = found.where(instant <= after.instant, _follows(instant, after))
+    return found.order_by(instant.desc(), _SESSION.session_id, _SESSION.scope_id).limit(limit)
 
 
-def bare_query(bare_id: str) -> Select[tuple[object, ...]]:
-    """The living sessions of one org that bear one session id, by app and user."""
+def _owned(owner: Owner) -> list[ColumnElement[bool]]:
+    if owner.kind == "user":
+        return [_SESSION.user_scope_id == owner.id]
+    if owner.kind == "app":
+        return [_SESSION.app_scope_id == owner.id]
+    of_org = [_SESSION.org == owner.org]
+    return of_org if owner.kind == "org" else [*of_org, _SESSION.user_id == owner.user]
+
+
+def _follows(instant: ColumnElement[int], after: Position) -> ColumnElement[bool]:
+    same_id = and_(_SESSION.session_id == after.session, _SESSION.scope_id > after.scope_id)
+    return or_(instant < after.instant, _SESSION.session_id > after.session, same_id)
+
+
+def bare_query(bare_id: str, app: str | None) -> Select[Any]:
+    """The living sessions of one org (of one app, if given) that bear one session id, by app and user."""
     found = select(schema.session).where(_SESSION.bare_id == bare_id, ~_SESSION.deleted)
+    if app is not None:
+        found = found.where(_SESSION.app == app)
     return found.order_by(_SESSION.app, _SESSION.user_id)
 
 
-async def read_unused(
-    connection: AsyncConnection, app_scope_id: str, before: int, after: str, most: int
-) -> list[tuple[str, Head]]:
-    """Living sessions of an app, last updated at or before `before`, whose scope id is above `after`, by scope id."""
+def unused_query(app_scope_id: str, before: int, after: tuple[int, str], limit: int) -> Select[Any]:
+    """The living sessions of an app last updated at or before `before`, oldest first, behind (updated, scope id)."""
+    updated, scope_id = after
+    behind = or_(_SESSION.updated > updated, and_(_SESSION.updated == updated, _SESSION.scope_id > scope_id))
     unused = select(schema.session).where(
-        _SESSION.app_scope_id == app_scope_id,
-        ~_SESSION.deleted,
-        _SESSION.updated <= before,
-        _SESSION.scope_id > after,
+        _SESSION.app_scope_id == app_scope_id, ~_SESSION.deleted, _SESSION.updated.between(updated, before), behind
     )
-    rows = (await connection.execute(unused.order_by(_SESSION.scope_id).limit(most))).mappings()
-    return [(row["scope_id"], head_of(ScopeKind.SESSION, row)) for row in rows]
+    return unused.order_by(_SESSION.updated, _SESSION.scope_id).limit(limit)
 
 
-async def read_heads(connection: AsyncConnection, query: Select[tuple[object, ...]]) -> list[Head]:
+async def read_heads(connection: AsyncConnection, query: Select[Any]) -> list[StoredHead]:
     """The heads that a query on sessions finds."""
     rows = (await connection.execute(query)).mappings()
-    return [head_of(ScopeKind.SESSION, row) for row in rows]
+    return [StoredHead(row["scope_id"], head_of(ScopeKind.SESSION, row)) for row in rows]
+
+
+async def read_revisions(connection: AsyncConnection, scope_ids: list[str]) -> dict[str, int]:
+    """The revisions of sessions' heads, tombstones too; absent ones are left out."""
+    found = await bulk.HEADS[ScopeKind.SESSION].revisions(connection, [(scope_id,) for scope_id in scope_ids])
+    return {scope_id: revision for (scope_id,), revision in found.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -17,8 +17,9 @@ from sessioncache.durable.flushing import FlushResult
 from sessioncache.durable.reading import Evidence
 from sessioncache.durable.transactions import abandonable, finished, writing
 from sessioncache.durable.transactions import reading as reading_transaction
-from sessioncache.entries import Dirt, Head, StoredScope
+from sessioncache.entries import Dirt, StoredHead, StoredScope
 from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.positions import Order, Owner, Position
 from sessioncache.scopes import ScopeRef
 from sessioncache.settings import TOMBSTONE_RETENTION
 
@@ -152,10 +153,12 @@ class DurableTier:
             await layout.note(connection, name, value)
 
     @_whole
-    async def unused_sessions(self, app_scope_id: str, before: int, after: str, most: int) -> list[tuple[str, Head]]:
-        """Living sessions of an app that SQL has not seen in use since `before` (µs): scope ids above `after` first."""
+    async def unused_sessions(
+        self, app_scope_id: str, before: int, after: tuple[int, str], limit: int
+    ) -> list[StoredHead]:
+        """Living sessions of an app last updated at or before `before` (µs), oldest first, behind (updated, id)."""
         async with reading_transaction(self.engine) as connection:
-            return await listing.read_unused(connection, app_scope_id, before, after, most)
+            return await listing.read_heads(connection, listing.unused_query(app_scope_id, before, after, limit))
 
     @_whole
     async def can_write(self) -> bool:
@@ -198,13 +201,21 @@ class DurableTier:
             await erasing.erase(connection, user, revision, tombstones, incarnation)
 
     @_whole
-    async def list_sessions(self, *, scope_id: str, by: Literal["user", "app"], limit: int | None) -> list[Head]:
-        """The living sessions of a user's or an app's scope, last updated first, ties by session id."""
+    async def list_sessions(
+        self, owner: Owner, order: Order, after: Position | None = None, limit: int | None = None
+    ) -> list[StoredHead]:
+        """The living sessions of an owner that follow a position, newest first, ties by session id, then scope id."""
         async with reading_transaction(self.engine) as connection:
-            return await listing.read_heads(connection, listing.sessions_query(scope_id, by, limit))
+            return await listing.read_heads(connection, listing.sessions_query(owner, order, after, limit))
 
     @_whole
-    async def find_sessions(self, bare_id: str) -> list[Head]:
-        """The living sessions of one org that bear one session id, by app and user."""
+    async def find_sessions(self, bare_id: str, app: str | None = None) -> list[StoredHead]:
+        """The living sessions of one org (of one app, if given) that bear one session id, by app and user."""
         async with reading_transaction(self.engine) as connection:
-            return await listing.read_heads(connection, listing.bare_query(bare_id))
+            return await listing.read_heads(connection, listing.bare_query(bare_id, app))
+
+    @_whole
+    async def session_revisions(self, scope_ids: Sequence[str]) -> dict[str, int]:
+        """The revisions that the heads of sessions have in SQL, tombstones too; absent ones are left out."""
+        async with reading_transaction(self.engine) as connection:
+            return await listing.read_revisions(connection, list(scope_ids))

@@ -74,6 +74,14 @@ class Part:
     temp: bool = False
 
 
+class UnreadyBuckets(Exception):  # noqa: N818 - a signal
+    """The incarnations of these buckets have to be registered first."""
+
+    def __init__(self, buckets: list[int]) -> None:
+        super().__init__(buckets)
+        self.buckets = buckets
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenPart:
     """What became of one part."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from sessioncache.entries import Head
 from sessioncache.revisions import ZERO, decode_revision, encode_revision
-from sessioncache.scopes import ScopeKind, ScopeRef, app_id, bare_id, user_id
+from sessioncache.scopes import ScopeKind, ScopeRef, app_id, bare_id, org_id, org_user_id, user_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class Place:
     control: bytes
     hash: bytes
     parents: bytes
-    """Ids of a session's app, user and bare session id; of a namespace its session's scope; empty for shared scopes."""
+    """Of a session the ids of its app, user, bare session id, org, and user name in the org; of a namespace that of
+    its session's scope; empty for shared scopes."""
 
     @property
     def dirty(self) -> bytes:
@@ -88,7 +89,13 @@ def parents(ref: ScopeRef) -> bytes:
         return ref.holder.encode()
     if ref.kind is not ScopeKind.SESSION:
         return b""
-    ids = (app_id(ref.org, ref.app), user_id(ref.org, ref.app, ref.user), bare_id(ref.org, ref.session))
+    ids = (
+        app_id(ref.org, ref.app),
+        user_id(ref.org, ref.app, ref.user),
+        bare_id(ref.org, ref.session),
+        org_id(ref.org),
+        org_user_id(ref.org, ref.user),
+    )
     return "".join(ids).encode()
 
 

@@ -26,10 +26,11 @@ from sessioncache.hot.calls import (
     Written,
     WrittenPart,
 )
-from sessioncache.hot.layout import Layout, Place, fields_of, head_of
+from sessioncache.hot.layout import Layout, Place, fields_of
 from sessioncache.hot.link import Argument, HotLink, Reply, evaluation, explain
 from sessioncache.hot.once import Once
 from sessioncache.hot.scripts import load_script
+from sessioncache.hot.unflushed import Unflushed, read_unflushed
 from sessioncache.revisions import DIGITS, ZERO, encode_revision
 from sessioncache.scopes import ScopeKind
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
@@ -37,7 +38,6 @@ from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYT
 TOKEN_LIFETIME_MS = 2_000
 """Milliseconds after which another loader takes over from a silent one."""
 LIMITS = (MAX_SCOPE_KEYS, MAX_SCOPE_BYTES, MAX_VALUE_BYTES)
-_LIST_CHUNK = 500
 # Times to live of 0 renew nothing; a shared scope's kind, since no session of any life is asked for.
 _PEEK: tuple[Argument, ...] = (0, 0, b"u", b"", -1)
 
@@ -194,22 +194,9 @@ class HotTier:
             raise_unready(reply, [place])
         return [_flush_state(reply) for reply in replies]
 
-    async def unflushed(self, by: str, scope_id: str, buckets: Sequence[int]) -> list[Head]:
-        """Heads (tombstones too) that SQL lacks: of a user (``u``), an app (``a``) or a bare session id (``b``)."""
-        heads: list[Head] = []
-        todo: dict[int, Argument] = dict.fromkeys(buckets, b"-inf")
-        while todo:
-            calls = [([self.layout.control(b)], (by, scope_id, since, _LIST_CHUNK)) for b, since in todo.items()]
-            replies = await self.link.call_many(load_script("unflushed"), calls)
-            _raise_unregistered(self.layout, list(todo), replies)
-            heads += [_listed_head(row) for reply in replies for row in reply[3:]]
-            # From the last score again: a few may share a microsecond (never a whole page).
-            todo = {
-                b: reply[2]
-                for (b, since), reply in zip(todo.items(), replies, strict=True)
-                if reply[1] == _LIST_CHUNK and reply[2] != since
-            }
-        return heads
+    async def unflushed(self, by: str, index_id: str, buckets: Sequence[int]) -> list[Unflushed]:
+        """Sessions (tombstones too) whose head SQL lacks, by one of the indexes of ``prelude.lua``.  UnreadyBuckets."""
+        return await read_unflushed(self.link, self.layout, by, index_id, buckets)
 
     def _written(self, parts: Sequence[Part], reply: Reply) -> Written | Refused:
         outcome = _outcome(parts, reply)
@@ -263,21 +250,6 @@ def raise_unready(reply: Reply, places: Sequence[Place]) -> None:
         raise Unready(Need(status.decode()), [places[i - 1] for i in reply[1:]])
 
 
-def _raise_unregistered(layout: Layout, buckets: Sequence[int], replies: Sequence[Reply]) -> None:
-    """One signal for all buckets that have to be registered, so that they are in one go."""
-    missing = [bucket for bucket, reply in zip(buckets, replies, strict=True) if reply[0] == b"register"]
-    if missing:
-        raise UnreadyBuckets(missing)
-
-
-class UnreadyBuckets(Exception):  # noqa: N818 - a signal
-    """The incarnations of these buckets have to be registered first."""
-
-    def __init__(self, buckets: list[int]) -> None:
-        super().__init__(buckets)
-        self.buckets = buckets
-
-
 def _held(reply: Reply, place: Place) -> None:
     if reply[0] == b"retry":
         raise TokenLost
@@ -306,8 +278,3 @@ def _flush_state(reply: Reply) -> FlushState:
     _, incarnation, of_hash, flushed_through, marks, dead = reply
     letters = {field[1:].decode(): revision for field, revision in zip(dead[::2], dead[1::2], strict=True)}
     return FlushState(incarnation, of_hash, flushed_through, marks, letters)
-
-
-def _listed_head(row: list[bytes]) -> Head:
-    names = (b"r", b"b", b"c", b"x", b"o", b"a", b"w", b"s", b"t", b"m", b"k", b"q", b"v", b"u")
-    return head_of(dict(zip(names, row[1:], strict=True)))

@@ -23,7 +23,16 @@ from sessioncache.tiers import Tiers
 from tests.model.observing import APP, BUCKETS, PREFIX
 
 _HOT = ("exchange",)
-_READING = ("clock", "read_layout", "read_fences", "read_scopes", "read_everything", "evidence", "list_sessions")
+_READING = (
+    "clock",
+    "read_layout",
+    "read_fences",
+    "read_scopes",
+    "read_everything",
+    "evidence",
+    "list_sessions",
+    "session_revisions",
+)
 _DURABLE = (*_READING, "record_layout", "swap_fences", "flush", "rehearse", "can_write")
 _PATIENCE = 10.0
 _WORKER = {

@@ -17,7 +17,7 @@ import redis
 from fakeredis.aioredis import FakeRedis
 
 from sessioncache.entries import Committed, Dirt, Entry, Head, StoredScope
-from sessioncache.hot import backlog, incarnations, letters, merging, tier
+from sessioncache.hot import backlog, incarnations, letters, merging, tier, unflushed
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.calls import ANY, Acknowledged, Content, Deleted, Operation, Part, Refused, Wanted, Written
 from sessioncache.hot.incarnations import Incarnations
@@ -27,6 +27,7 @@ from sessioncache.hot.link import Argument, HotLink, Reply
 from sessioncache.hot.merging import Merging, Taken
 from sessioncache.hot.scripts import Script, load_script
 from sessioncache.hot.tier import HotTier
+from sessioncache.hot.unflushed import Unflushed
 from sessioncache.revisions import DIGITS, encode_revision
 from sessioncache.scopes import ScopeKind, app_ref, session_ref, user_ref
 
@@ -78,7 +79,7 @@ def install_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     for module in ("_socket._base", "commands_mixins.server_mixin", "_helpers"):
         monkeypatch.setattr(f"fakeredis.{module}.time", clock)
-    for user in (tier, backlog, incarnations, merging, letters):
+    for user in (tier, unflushed, backlog, incarnations, merging, letters):
         monkeypatch.setattr(user, "load_script", adapted)
     return clock
 
@@ -220,6 +221,11 @@ class Bench:
     async def values(self, place: Place) -> dict[str, bytes]:
         """The living texts of one scope."""
         return {key: value[DIGITS:] for key, value in (await self.read(place)).entries.items()}
+
+    async def unflushed(self, letter: str, place: Place) -> list[Unflushed]:
+        """The unflushed sessions of the bucket that share the app (a), user (u) … of one session."""
+        at = 32 * "aubow".index(letter)
+        return await self.hot.unflushed(letter, place.parents[at : at + 32].decode(), [place.ref.bucket])
 
     # ---- flushing
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from sessioncache.entries import Entry
-from sessioncache.hot.calls import Need, Operation, Part, Unready
+from sessioncache.hot.calls import Need, Operation, Part, Unready, UnreadyBuckets
 from sessioncache.hot.layout import Place
 from sessioncache.hot.merging import Taken
-from sessioncache.hot.tier import UnreadyBuckets
 from tests.scripts.bench import BUCKETS, DELAY, LEASE, START, Bench, put
 
 Call = Callable[[Bench, Place], Awaitable[Any]]

@@ -138,10 +138,10 @@ async def test_a_deleted_session_is_listed_with_its_tombstone_until_it_is_flushe
     await bench.create(place)
     await bench.flush(place)
     await bench.delete(place, b"")
-    (head,) = await bench.hot.unflushed("u", bench.user().ref.id, [place.ref.bucket])
-    assert (head.session, head.deleted) == ("s", True)
+    (listed,) = await bench.unflushed("u", place)
+    assert (listed.head.session, listed.head.deleted) == ("s", True)
     await bench.flush(place)
-    assert await bench.hot.unflushed("u", bench.user().ref.id, [place.ref.bucket]) == []
+    assert await bench.unflushed("u", place) == []
 
 
 async def temp_values(bench: Bench, place: Place) -> dict[str, bytes]:

@@ -251,8 +251,8 @@ async def of_older_incarnation(bench: Bench, *, flushed: bool) -> Place:
 async def test_an_unflushed_session_that_sql_lacks_stays_unflushed(bench: Bench) -> None:
     place = await of_older_incarnation(bench, flushed=False)
     assert await bench.merge(place, absent=True) == 2
-    (listed,) = await bench.hot.unflushed("b", place.parents[64:].decode(), [place.ref.bucket])
-    assert listed.session == "s"
+    (listed,) = await bench.unflushed("b", place)
+    assert (listed.head.session, listed.doubtful) == ("s", False)
     assert (await bench.flush(place)).left == 0
 
 

@@ -18,6 +18,8 @@ from sessioncache.scopes import (
     bucket_of,
     hash_id,
     key_id,
+    org_id,
+    org_user_id,
     session_ref,
     session_scope_id,
     user_id,
@@ -41,6 +43,10 @@ IDENTITIES = st.one_of(st.tuples(NAMES, NAMES), st.tuples(NAMES, NAMES, NAMES), 
         (key_id("", "key"), "0689fff4e62a6fa09c4ba4bceae9fe3c"),
         (key_id("ns", "key"), "3d07468619cf69b8a35c82075bb96db7"),
         (bare_id("org", "sess_1"), "16592e73c4a649f4835e7ad9d96e4556"),
+        (org_id("org"), "09c2148dfbcad6f640bbf52149697aaa"),
+        (org_id(""), "d2be1d80afaf035f470d638264823f90"),
+        (org_user_id("org", "user"), "5ee61d4be36238597ff42dc5849be901"),
+        (org_user_id("", ""), "5dca8a80a7d1a2b9a1f91bd015af65c6"),
     ],
 )
 def test_an_id_is_what_both_tiers_of_existing_installations_hold(found: str, vector: str) -> None:
@@ -79,7 +85,7 @@ def test_moving_a_letter_from_one_name_to_the_next_is_another_identity(parts: li
 
 @given(NAMES, NAMES)
 def test_every_domain_has_ids_of_its_own(one: str, other: str) -> None:
-    assert len({app_id(one, other), bare_id(one, other), key_id(one, other)}) == 3
+    assert len({app_id(one, other), bare_id(one, other), key_id(one, other), org_user_id(one, other)}) == 4
 
 
 @given(NAMES, NAMES, NAMES, NAMES)
@@ -107,8 +113,9 @@ def test_keys_of_redis_carry_ids_and_no_names() -> None:
     assert place.temp == b"p:{73}:temp:4861016e4813f3c3dccedf987ca7fe30"
 
 
-def test_a_session_names_its_app_its_user_and_its_bare_id_as_parents() -> None:
-    ids = (app_id("org", "app"), user_id("org", "app", "user"), bare_id("org", "sess_1"))
+def test_a_session_names_as_parents_all_that_it_is_listed_by() -> None:
+    by_app = (app_id("org", "app"), user_id("org", "app", "user"), bare_id("org", "sess_1"))
+    ids = (*by_app, org_id("org"), org_user_id("org", "user"))
     assert parents(session_ref(256, "org", "app", "user", "sess_1")) == "".join(ids).encode()
     assert parents(user_ref(256, "org", "app", "user")) == b""
 

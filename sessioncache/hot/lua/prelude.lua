@@ -7,7 +7,8 @@
 --   P:{b}:d:MEMBER            set     its dirty fields
 --   P:{b}:dirty               zset    dirty index: MEMBER -> when it is due (microseconds)
 --   P:{b}:since               zset    MEMBER -> since when it has been dirty (microseconds)
---   P:{b}:unflushed:X:ID      zset    sessions whose latest head SQL lacks, of a user (u), an app (a), a bare id (b)
+--   P:{b}:unflushed:X:ID      zset    sessions whose latest head SQL lacks, of a user (u), an app (a), a bare id (b), an org (o),
+--                                     a user name in any app of an org (w): each in all five or in none
 --   P:{b}:temp:ID             hash    temp: keys of a session
 --   P:{b}:ns:ID               set     MEMBER of the dirty namespaces of a session
 --   P:{b}:erased              hash    user scope's id -> until when nothing of an erased user is let in (microseconds)
@@ -101,9 +102,30 @@ local function in_chunks(command, key, args)
   end
 end
 
+-- Where the id is in a session's parents by which an index of unflushed sessions is named.
+local UNFLUSHED = {a = 1, u = 33, b = 65, o = 97, w = 129}
+
+local function unflushed_index(base, letter, parents)
+  return base .. 'unflushed:' .. letter .. ':' .. string.sub(parents, UNFLUSHED[letter], UNFLUSHED[letter] + 31)
+end
+
+-- SQL lacks the latest head of a session.  One that is in the first index is in all: most marks stop there.
+local function enter_unflushed(base, member, parents)
+  if #parents ~= 160 or call('ZADD', unflushed_index(base, 'u', parents), 'NX', now(), member) == 0 then return end
+  for _, letter in ipairs({'a', 'b', 'o', 'w'}) do
+    call('ZADD', unflushed_index(base, letter, parents), now(), member)
+  end
+end
+
+-- SQL has the latest head of a session.
+local function leave_unflushed(base, member, parents)
+  if #parents ~= 160 or call('ZREM', unflushed_index(base, 'u', parents), member) == 0 then return end
+  for _, letter in ipairs({'a', 'b', 'o', 'w'}) do call('ZREM', unflushed_index(base, letter, parents), member) end
+end
+
 -- R1, R15: marks, index and PERSIST come before any value, since Lua has no rollback.
--- `parents` holds the ids of app, user and bare session id (32 digits each) of a session, the id of its session's scope
--- for a namespace, '' else.  The session of a dirty namespace is pinned, too.
+-- `parents` holds the ids of app, user, bare session id, org, and user name in the org (32 digits each) of a session, the id
+-- of its session's scope for a namespace, '' else.  The session of a dirty namespace is pinned, too.
 local function mark(base, member, hash, fields, parents, delay)
   in_chunks('SADD', base .. 'd:' .. member, fields)
   if call('ZADD', base .. 'dirty', 'NX', now() + delay, member) == 1 and call('ZCARD', base .. 'dirty') == 1 then
@@ -113,11 +135,8 @@ local function mark(base, member, hash, fields, parents, delay)
   if #parents == 32 then
     call('SADD', base .. 'ns:' .. parents, member)
     call('PERSIST', base .. 'h:s' .. parents)
-  elseif parents ~= '' then
-    call('ZADD', base .. 'unflushed:a:' .. string.sub(parents, 1, 32), 'NX', now(), member)
-    call('ZADD', base .. 'unflushed:u:' .. string.sub(parents, 33, 64), 'NX', now(), member)
-    call('ZADD', base .. 'unflushed:b:' .. string.sub(parents, 65, 96), 'NX', now(), member)
   end
+  enter_unflushed(base, member, parents)
   call('PERSIST', hash)
 end
 
@@ -125,13 +144,6 @@ end
 local function holds_token(ctl, member, inc, token)
   local held = call('HGET', ctl, 't:' .. member)
   return held and string.match(held, '^(.-)|%d+$') == inc .. '|' .. token
-end
-
--- SQL has the latest head of a session.
-local function leave_unflushed(base, member, parents)
-  call('ZREM', base .. 'unflushed:a:' .. string.sub(parents, 1, 32), member)
-  call('ZREM', base .. 'unflushed:u:' .. string.sub(parents, 33, 64), member)
-  call('ZREM', base .. 'unflushed:b:' .. string.sub(parents, 65, 96), member)
 end
 
 -- R10: which of some fields the database refused at the revision that they have ('1' for good: dead letters; '.' ever);

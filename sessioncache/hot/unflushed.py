@@ -1,0 +1,95 @@
+"""Sessions whose latest head SQL does not have yet, in many buckets at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sessioncache.entries import Head
+from sessioncache.hot.calls import UnreadyBuckets
+from sessioncache.hot.layout import Layout, head_of
+from sessioncache.hot.link import Argument, HotLink, Reply
+from sessioncache.hot.scripts import load_script
+from sessioncache.positions import Order, Position
+from sessioncache.revisions import ZERO, decode_revision
+
+_MOST = 500
+"""Most sessions of one bucket in one reply."""
+_BUCKETS = 64
+"""Most buckets of one script call."""
+_NAMES = (b"r", b"b", b"c", b"x", b"o", b"a", b"w", b"s", b"t", b"m", b"k", b"q", b"v", b"u")
+
+Since = tuple[int, bytes]
+"""A bucket, and where in its index to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unflushed:
+    """A session, or the tombstone of one, as the hot tier has it.
+
+    Most are never shown, so that each field is taken apart only where it is asked for.
+    """
+
+    scope_id: str
+    _fields: list[bytes | None]
+    """Its incarnation if that is not the present one, then the values of `_NAMES`."""
+
+    @property
+    def doubtful(self) -> bool:
+        """Of an older incarnation and not revalidated yet: what SQL has at or above its revision counts (R17)."""
+        return bool(self._fields[0])
+
+    @property
+    def revision(self) -> int:
+        """The scope revision."""
+        return decode_revision(self._fields[1] or ZERO)
+
+    @property
+    def deleted(self) -> bool:
+        """Whether it is a tombstone."""
+        return bool(self._fields[4])
+
+    @property
+    def head(self) -> Head:
+        """Its head."""
+        return head_of({name: value for name, value in zip(_NAMES, self._fields[1:], strict=True) if value})
+
+    def position(self, order: Order) -> Position:
+        """Where it stands in lists."""
+        instant = self._fields[14 if order == "updated" else 2] or ZERO
+        return Position(decode_revision(instant), (self._fields[8] or b"").decode(), self.scope_id)
+
+
+async def read_unflushed(
+    link: HotLink, layout: Layout, letter: str, index_id: str, buckets: Sequence[int]
+) -> list[Unflushed]:
+    """All unflushed sessions of one index (letter and id as in ``prelude.lua``); UnreadyBuckets."""
+    found: list[Unflushed] = []
+    todo: list[Since] = [(bucket, b"-inf") for bucket in buckets]
+    while todo:
+        chunks = [todo[at : at + _BUCKETS] for at in range(0, len(todo), _BUCKETS)]
+        calls = [_call(layout, letter, index_id, chunk) for chunk in chunks]
+        replies = await link.call_many(load_script("unflushed"), calls)
+        _check_registered(chunks, replies)
+        lists = [listed for reply in replies for listed in reply[1:]]
+        for listed in lists:
+            found += map(Unflushed, (member[1:].decode() for member in listed[1::2]), listed[2::2])
+        todo = [(bucket, listed[0]) for (bucket, _), listed in zip(todo, lists, strict=True) if listed[0]]
+    return found
+
+
+def _call(layout: Layout, letter: str, index_id: str, chunk: Sequence[Since]) -> tuple[list[bytes], list[Argument]]:
+    keys = [layout.control(bucket) for bucket, _ in chunk]
+    return keys, [letter, index_id, _MOST, *(since for _, since in chunk)]
+
+
+def _check_registered(chunks: Sequence[Sequence[Since]], replies: Sequence[Reply]) -> None:
+    """One signal for all buckets that have to be registered, so that they are in one go."""
+    missing = [
+        chunk[number - 1][0]
+        for chunk, reply in zip(chunks, replies, strict=True)
+        if reply[0] == b"register"
+        for number in reply[1:]
+    ]
+    if missing:
+        raise UnreadyBuckets(missing)
