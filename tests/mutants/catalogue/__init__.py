@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.catalogue import client, flushing, forgetting, hydrating, writing
+from tests.mutants.catalogue import client, flushing, forgetting, hydrating, listing, writing
 from tests.mutants.mutation import Mutation
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -10,5 +10,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     *flushing.MUTATIONS,
     *hydrating.MUTATIONS,
     *forgetting.MUTATIONS,
+    *listing.MUTATIONS,
     *client.MUTATIONS,
 )
