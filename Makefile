@@ -24,6 +24,7 @@ lint: $(VENV)/dev.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/hot_path.py
 	$(BIN)/python benchmarks/flush.py
+	$(BIN)/python benchmarks/listing.py
 	$(BIN)/python benchmarks/incarnation_check.py
 
 # Told by CHAOS_SECONDS, CHAOS_SEED, CHAOS_REDIS and CHAOS_DATABASE (docs/chaos.md).
