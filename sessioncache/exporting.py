@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from sessioncache.hot.calls import Content, Wanted
-from sessioncache.hot.forking import Forking
 from sessioncache.hot.layout import Place, head_of
 from sessioncache.info import info_of
 from sessioncache.revisions import DIGITS
@@ -22,7 +21,7 @@ FORMAT = 1
 
 async def export_session(tiers: Tiers, place: Place, birth: bytes = b"") -> dict[str, Any]:
     """A session of any life, or of `birth`: what lists show of it, its private keys and its namespaces.  Gone."""
-    spaces = await tiers.perform(lambda: Forking(tiers.hot).spaces(place, birth))
+    spaces = await tiers.perform(lambda: tiers.forking.spaces(place, birth))
     stored = [] if spaces.none_yet else await tiers.perform(lambda: tiers.durable.namespaces(place.ref))
     names = sorted({*stored, *spaces.dirty})
     places = [tiers.layout.place(namespace_ref(place.ref, name)) for name in names]

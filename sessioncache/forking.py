@@ -10,7 +10,7 @@ from functools import partial
 from sessioncache.errors import SessionExistsError
 from sessioncache.handle import erased
 from sessioncache.hot.calls import Gone, Operation, Part, Taken, Wanted, Written
-from sessioncache.hot.forking import Fork, Forking, MoreNamespaces, Spaces
+from sessioncache.hot.forking import Fork, MoreNamespaces, Spaces
 from sessioncache.hot.layout import Place
 from sessioncache.ledger import Ledger
 from sessioncache.names import check_name, new_session_id
@@ -32,7 +32,6 @@ class Forker:
         name = new_session_id() if new_id is None else check_name("a session id", new_id)
         self.child = tiers.layout.place(session_ref(tiers.settings.buckets, ref.org, ref.app, ref.user, name))
         self._vacancy = Vacancy(tiers, self.child, generated=new_id is None)
-        self._forking = Forking(tiers.hot)
         self._namespaces: list[str] = []
 
     async def run(self, ledger: Ledger) -> bytes:
@@ -60,7 +59,7 @@ class Forker:
     async def _attempt(self) -> Written | None:
         await self._tiers.pressure.admit()
         while True:
-            spaces = await self._forking.spaces(self._parent, self._birth)
+            spaces = await self._tiers.forking.spaces(self._parent, self._birth)
             stored = [] if spaces.none_yet else await self._tiers.durable.namespaces(self._parent.ref)
             self._namespaces = sorted({*stored, *spaces.dirty})
             try:
@@ -70,7 +69,7 @@ class Forker:
 
     async def _fork(self, spaces: Spaces, token: bytes, known: bytes) -> Written | None:
         pairs = [(self._space(self._parent.ref, n), self._space(self.child.ref, n)) for n in self._namespaces]
-        return await self._forking.fork(Fork(self._parent, self.child, spaces, pairs), token=token, known=known)
+        return await self._tiers.forking.fork(Fork(self._parent, self.child, spaces, pairs), token=token, known=known)
 
     def _space(self, session: ScopeRef, name: str) -> Place:
         return self._tiers.layout.place(namespace_ref(session, name))

@@ -18,7 +18,6 @@ from sessioncache.errors import (
 )
 from sessioncache.hot.calls import Gone
 from sessioncache.hot.layout import Place
-from sessioncache.hot.leases import Leases
 from sessioncache.tiers import Tiers
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ class Lease:
         self._ttl = _seconds("ttl", ttl, least=0.05, most=MAX_TTL)
         self._wait = _seconds("wait", wait, least=0, most=86_400)
         self._tiers = tiers
-        self._leases = Leases(tiers.link)
         self._session = session
         self._place = place
         self._birth = birth
@@ -60,7 +58,7 @@ class Lease:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
         with suppress(HotTierUnavailableError, DurableTierUnavailableError):  # then it ends by itself
-            await self._tiers.perform(lambda: self._leases.free(self._place, self._birth, self._token))
+            await self._tiers.perform(lambda: self._tiers.leases.free(self._place, self._birth, self._token))
 
     async def _take(self) -> None:
         loop = asyncio.get_running_loop()
@@ -68,7 +66,7 @@ class Lease:
         while True:
             try:
                 left = await self._tiers.perform(
-                    lambda: self._leases.take(self._place, self._birth, self._token, self._ttl)
+                    lambda: self._tiers.leases.take(self._place, self._birth, self._token, self._ttl)
                 )
             except Gone:
                 raise self._session.gone() from None
@@ -85,7 +83,7 @@ class Lease:
             await asyncio.sleep(self._ttl / 3)
             try:
                 held = await self._tiers.perform(
-                    lambda: self._leases.renew(self._place, self._birth, self._token, self._ttl)
+                    lambda: self._tiers.leases.renew(self._place, self._birth, self._token, self._ttl)
                 )
             except (HotTierUnavailableError, DurableTierUnavailableError) as error:
                 logger.warning("the run lease of a session could not be renewed, trying again: %s", error)

@@ -13,8 +13,10 @@ from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.calls import Need, Unready, UnreadyBuckets
+from sessioncache.hot.forking import Forking
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import Layout
+from sessioncache.hot.leases import Leases
 from sessioncache.hot.link import HotLink, NotExecutedError, UnansweredError
 from sessioncache.hot.merging import Merging
 from sessioncache.hot.tier import HotTier
@@ -40,6 +42,8 @@ class Tiers:
         self.link = link
         self.durable = durable
         self.hot = HotTier(link, self.layout, idle_ttl=settings.idle_ttl, temp_ttl=settings.temp_ttl)
+        self.forking = Forking(self.hot)
+        self.leases = Leases(link)
         self.backlog = Backlog(link, self.layout, idle_ttl=settings.idle_ttl)
         incarnations = Incarnations(link, self.layout)
         self.registrar = Registrar(incarnations, durable)

@@ -17,7 +17,8 @@ _MOST = 500
 """Most sessions of one bucket in one reply."""
 _BUCKETS = 64
 """Most buckets of one script call."""
-_NAMES = (b"r", b"b", b"c", b"x", b"o", b"a", b"w", b"s", b"t", b"m", b"k", b"q", b"v", b"u")
+NAMES = (b"r", b"b", b"c", b"x", b"o", b"a", b"w", b"s", b"t", b"m", b"k", b"q", b"v", b"u")
+"""The head fields that an unflushed session comes with."""
 
 Since = tuple[int, bytes]
 """A bucket, and where in its index to begin."""
@@ -32,7 +33,7 @@ class Unflushed:
 
     scope_id: str
     _fields: list[bytes | None]
-    """Its incarnation if that is not the present one, then the values of `_NAMES`."""
+    """Its incarnation if that is not the present one, then the values of `NAMES`."""
 
     @property
     def doubtful(self) -> bool:
@@ -52,7 +53,7 @@ class Unflushed:
     @property
     def head(self) -> Head:
         """Its head."""
-        return head_of({name: value for name, value in zip(_NAMES, self._fields[1:], strict=True) if value})
+        return head_of({name: value for name, value in zip(NAMES, self._fields[1:], strict=True) if value})
 
     def position(self, order: Order) -> Position:
         """Where it stands in lists."""
