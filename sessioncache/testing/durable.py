@@ -1,0 +1,71 @@
+"""The durable tier in memory: it has no session that the hot tier does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sessioncache.durable.erasing import Owned, Tombstone
+from sessioncache.durable.tier import DurableTier
+from sessioncache.entries import StoredHead
+from sessioncache.hot.layout import Layout, head_of
+from sessioncache.scopes import ScopeRef
+from sessioncache.testing.hot import app_of, user_of
+from sessioncache.testing.store import Cell, MemoryStore
+
+
+class MemoryDurable(DurableTier):
+    """Answers from the same store as the hot tier."""
+
+    def __init__(self, store: MemoryStore, layout: Layout) -> None:
+        self._store = store
+        self._layout = layout
+
+    async def list_sessions(self, *_: Any, **__: Any) -> list[StoredHead]:
+        """Sessions that are durable and not among the unflushed ones: none."""
+        return []
+
+    async def find_sessions(self, *_: Any, **__: Any) -> list[StoredHead]:
+        """Sessions that are durable and not among the unflushed ones: none."""
+        return []
+
+    async def owned(self, user: ScopeRef) -> list[Owned]:
+        """All sessions of a user, deleted ones too."""
+        with self._store.lock:
+            return [
+                Owned(cell.place.ref, not cell.birth, {})
+                for cell in self._store.sessions()
+                if user_of(cell.place) == user.id.encode() and self._is_ours(cell)
+            ]
+
+    async def note(self, name: str, value: str) -> None:
+        """Note something beside the sessions."""
+        self._store.notes[name] = value
+
+    async def read_layout(self) -> dict[str, str]:
+        """What is noted."""
+        return dict(self._store.notes)
+
+    async def unused_sessions(
+        self, app_scope_id: str, before: int, after: tuple[int, str], limit: int
+    ) -> list[StoredHead]:
+        """Living sessions of an app last updated at or before `before` (µs), oldest first, behind (updated, id)."""
+        with self._store.lock:
+            living = [cell for cell in self._store.sessions() if cell.birth and self._is_ours(cell)]
+            heads = [
+                StoredHead(cell.place.ref.id, head_of(cell.head))
+                for cell in living
+                if app_of(cell.place) == app_scope_id.encode()
+            ]
+        placed = sorted((one.head.updated, one.scope_id, one) for one in heads)
+        return [one for updated, scope_id, one in placed if after < (updated, scope_id) and updated <= before][:limit]
+
+    def _is_ours(self, cell: Cell) -> bool:
+        """Whether it is of this installation: one prefix, one number of buckets."""
+        return cell.place == self._layout.place(cell.place.ref)
+
+    async def erase(self, user: ScopeRef, revision: int, tombstones: Sequence[Tombstone], incarnation: str) -> None:
+        """Forget the tombstones of sessions, and with them what they were called."""
+        with self._store.lock:
+            for one in tombstones:
+                self._store.scopes.pop(self._layout.place(one.session).hash, None)

@@ -1,0 +1,226 @@
+"""The hot tier in memory: the same calls and answers as the one in Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sessioncache.entries import Head
+from sessioncache.hot.calls import (
+    Content,
+    Deleted,
+    FlushState,
+    Gone,
+    Part,
+    Refused,
+    Stamp,
+    Taken,
+    Touch,
+    Wanted,
+    Written,
+    WrittenPart,
+)
+from sessioncache.hot.layout import Layout, Place, fields_of
+from sessioncache.hot.tier import HotTier
+from sessioncache.hot.unflushed import NAMES, Unflushed
+from sessioncache.revisions import decode_revision, encode_revision
+from sessioncache.scopes import ScopeKind
+from sessioncache.testing.staging import DURABLE, INCARNATION, Staged, next_revision, stage, written
+from sessioncache.testing.store import Cell, MemoryStore
+
+_OWNERS = "aubow"
+"""What the ids in a session's `parents` belong to: app, user, bare session id, org, user name in the org."""
+_ID_DIGITS = 32
+_LISTED = (b"b", b"u", b"t", b"m", b"k", b"q")
+_COUNTER_END = 10**15
+
+
+class MemoryHot(HotTier):
+    """Reads and writes scopes in this process.  Nothing is ever cold, and everything counts as flushed."""
+
+    def __init__(self, store: MemoryStore, layout: Layout, *, temp_ttl: float) -> None:
+        self.layout = layout
+        self._store = store
+        self._temp_us = int(temp_ttl * 1_000_000)
+
+    async def write(self, parts: Sequence[Part], lease: bytes = b"") -> Written | Refused:
+        """Write all parts in one step, or nothing.  Gone."""
+        with self._store.lock:
+            cells = self._cells(parts)
+            refused = self._refusal(cells, lease)
+            staged = refused or stage(cells)
+            if isinstance(staged, Refused):
+                return staged
+            if not any(one.changed for one in staged):
+                return written(staged, _own(cells).values_revision)
+            revision = next_revision(self._store.now(), [cell for _, cell in cells])
+            self._apply(staged, revision)
+            return written(staged, revision)
+
+    async def touch(self, part: Part, touch: Touch, lease: bytes = b"") -> tuple[Written | Refused, dict[bytes, bytes]]:
+        """Count and name what is in use; the head fields that lists show, empty where it was refused.  Gone."""
+        with self._store.lock:
+            session = self._store.session(part.place, part.birth)
+            refused = self._refusal([(part, session)], lease)
+            if refused:
+                return refused, {}
+            counters = _counted(session.head, touch)
+            if counters is None:
+                return Refused("limit", [(0, -1)], "counter"), {}
+            revision = next_revision(self._store.now(), [session])
+            session.head |= counters | dict.fromkeys((b"r", b"h", b"u"), revision)
+            if touch.rename or (touch.title and not session.head.get(b"t")):
+                session.head[b"t"] = touch.title.encode()
+            told = {name: session.head.get(name, b"") for name in _LISTED}
+            return Written(revision, [WrittenPart(INCARNATION, DURABLE, False, [])]), told
+
+    async def create(self, parts: Sequence[Part], head: Head, *, token: bytes, known: bytes) -> Written | Refused:
+        """Create the session of the first part.  Taken."""
+        place = parts[0].place
+        with self._store.lock:
+            if self._store.is_erased(user_of(place)):
+                return Refused("erased", [])
+            fresh = vacant(self._store, place)
+            staged = stage(
+                [
+                    (parts[0], fresh),
+                    *((part, self._store.beside(fresh, part.place, temp=part.temp)) for part in parts[1:]),
+                ]
+            )
+            if isinstance(staged, Refused):
+                return staged
+            revision = next_revision(self._store.now(), [one.cell for one in staged])
+            fresh.head = birth_fields(head, revision)
+            self._apply(staged, revision, created=True)
+            return written(staged, revision, created=True)
+
+    async def delete(self, place: Place, birth: bytes = b"", *, unused_since: int | None = None) -> Deleted:
+        """Delete a session.  Gone where there never was one, or `birth` is another life's."""
+        with self._store.lock:
+            cell = self._store.scopes.get(place.hash)
+            if cell is None or (birth and cell.birth != birth):
+                raise Gone
+            if unused_since is not None and decode_revision(cell.head[b"u"]) > unused_since:
+                return Deleted(existed=False, written=None)
+            existed, living = bool(cell.birth), len(cell.entries)
+            spaces = {name: len(space.entries) for name, space in cell.spaces.items()}
+            if existed:
+                cell.empty(next_revision(self._store.now(), [cell]))
+                cell.head[b"x"] = cell.revision
+            done = Written(cell.revision, [WrittenPart(INCARNATION, DURABLE, existed, [])])
+            return Deleted(existed, done, living, spaces)
+
+    async def erase(self, place: Place, seconds: float) -> Stamp:
+        """Erase a user's scope, and let nothing new of the user in for some seconds."""
+        with self._store.lock:
+            cell = self._store.first(place, b"")
+            living = len(cell.entries)
+            cell.empty(next_revision(self._store.now(), [cell]))
+            self._store.scopes[place.hash] = cell
+            self._store.erased[place.ref.id.encode()] = self._store.now() + int(seconds * 1_000_000)
+            return Stamp(cell.revision, living, INCARNATION)
+
+    async def read(self, wanted: Sequence[Wanted]) -> list[Content]:
+        """Read scopes in one step.  Gone."""
+        with self._store.lock:
+            first = self._store.first(wanted[0].place, wanted[0].birth)
+            cells = [first, *(self._store.beside(first, one.place, temp=one.temp) for one in wanted[1:])]
+            for one, cell in zip(wanted, cells, strict=True):
+                if one.temp:
+                    cell.expires = self._store.now() + self._temp_us
+            return [
+                Content(INCARNATION, dict(cell.head), _chosen(cell.entries, one.keys))
+                for one, cell in zip(wanted, cells, strict=True)
+            ]
+
+    async def flush_state(self, places: Sequence[Place]) -> list[FlushState]:
+        """How far scopes have been flushed: all of it."""
+        return [FlushState(INCARNATION, INCARNATION, DURABLE, marks=0) for _ in places]
+
+    async def unflushed(self, by: str, scope_id: str, buckets: Iterable[int]) -> list[Unflushed]:
+        """All sessions (tombstones too) of an owner: there is no SQL to ask."""
+        start = _OWNERS.index(by) * _ID_DIGITS
+        owned = slice(start, start + _ID_DIGITS)
+        with self._store.lock:
+            return [
+                Unflushed(cell.place.ref.id, [None, *map(cell.head.get, NAMES)])
+                for cell in self._store.sessions()
+                if cell.place.parents[owned] == scope_id.encode() and cell.place == self.layout.place(cell.place.ref)
+            ]
+
+    def _cells(self, parts: Sequence[Part]) -> list[tuple[Part, Cell]]:
+        """What the parts lie in.  Gone."""
+        first = self._store.first(parts[0].place, parts[0].birth)
+        beside = [(part, self._store.beside(first, part.place, temp=part.temp)) for part in parts[1:]]
+        return [(parts[0], first), *beside]
+
+    def _refusal(self, cells: list[tuple[Part, Cell]], lease: bytes) -> Refused | None:
+        """Why nothing may be written, whatever it is."""
+        if any(part.if_revision not in (b"", cell.values_revision) for part, cell in cells):
+            return Refused("stale", [])
+        if any(part.place.ref.kind is ScopeKind.USER and self._is_erased(part.place) for part, _ in cells):
+            return Refused("erased", [])
+        held = cells[0][1].lease
+        if lease and (held is None or held.token != lease or held.ends <= self._store.now()):
+            return Refused("lease", [])
+        return None
+
+    def _is_erased(self, user: Place) -> bool:
+        return self._store.is_erased(user.ref.id.encode())
+
+    def _apply(self, staged: list[Staged], revision: bytes, *, created: bool = False) -> None:
+        """Write what was staged; a session's head moves with its own keys and with its namespaces'."""
+        host = staged[0].cell
+        for one in staged:
+            if not one.changed and not (created and one.cell is host):
+                continue
+            one.apply(revision)
+            if one.part.temp:
+                one.cell.expires = self._store.now() + self._temp_us
+            elif one.part.place.ref.kind in (ScopeKind.SESSION, ScopeKind.NAMESPACE):
+                host.head |= dict.fromkeys((b"r", b"h", b"u"), revision)
+            self._store.keep(host, one.cell, temp=one.part.temp)
+
+
+def _own(cells: list[tuple[Part, Cell]]) -> Cell:
+    """The scope whose revision a write answers: the namespace, if it is one's."""
+    return next((cell for part, cell in cells if part.place.ref.kind is ScopeKind.NAMESPACE), cells[0][1])
+
+
+def _counted(head: dict[bytes, bytes], touch: Touch) -> dict[bytes, bytes] | None:
+    """The counters after a touch; None where one would be too large."""
+    messages, tokens = int(head.get(b"m", 0)) + touch.messages, int(head.get(b"k", 0)) + touch.tokens
+    if max(messages, tokens) >= _COUNTER_END:
+        return None
+    return {b"m": b"%d" % messages, b"k": b"%d" % tokens}
+
+
+def _chosen(entries: dict[str, bytes], keys: Sequence[str] | None) -> dict[str, bytes]:
+    if keys is None:
+        return dict(entries)
+    return {key: entries[key] for key in keys if key in entries}
+
+
+def app_of(session: Place) -> bytes:
+    """The id of the scope of a session's app."""
+    return session.parents[:_ID_DIGITS]
+
+
+def user_of(session: Place) -> bytes:
+    """The id of the scope of a session's user."""
+    return session.parents[_ID_DIGITS : 2 * _ID_DIGITS]
+
+
+def vacant(store: MemoryStore, place: Place) -> Cell:
+    """An empty cell for a new session, of which only the revision of an earlier life counts.  Taken."""
+    if store.living(place):
+        raise Taken
+    former = store.scopes.get(place.hash)
+    return Cell(place, {b"r": former.revision} if former else {})
+
+
+def birth_fields(head: Head, revision: bytes) -> dict[bytes, bytes]:
+    """The head of a session that is born at `revision`."""
+    flat = fields_of(head, ScopeKind.SESSION)
+    before = encode_revision(decode_revision(revision) - 1)
+    born = dict.fromkeys((b"r", b"b", b"v", b"h", b"u"), revision)
+    return dict(zip(flat[::2], flat[1::2], strict=True)) | born | {b"c": before}

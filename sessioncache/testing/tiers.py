@@ -1,0 +1,60 @@
+"""Both tiers in memory: always there, always ready, nothing ever waits to be flushed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from sessioncache.hot.layout import Layout
+from sessioncache.hot.link import Argument, HotLink
+from sessioncache.pressure import Pressure
+from sessioncache.settings import CacheSettings
+from sessioncache.testing.durable import MemoryDurable
+from sessioncache.testing.forking import MemoryForking
+from sessioncache.testing.hot import MemoryHot
+from sessioncache.testing.leases import MemoryLeases
+from sessioncache.testing.store import MemoryStore
+from sessioncache.tiers import Tiers
+
+T = TypeVar("T")
+
+
+class MemoryTiers(Tiers):
+    """What a cache calls, over a store in this process."""
+
+    def __init__(self, store: MemoryStore, settings: CacheSettings) -> None:
+        self.settings = settings
+        self.layout = Layout(settings.prefix, settings.buckets)
+        self.link = _ClockLink(store)
+        self.hot = MemoryHot(store, self.layout, temp_ttl=settings.temp_ttl)
+        self.forking = MemoryForking(store)
+        self.leases = MemoryLeases(store)
+        self.durable = MemoryDurable(store, self.layout)
+        self.pressure = _NoPressure()
+
+    async def perform(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Call once: it is always ready."""
+        return await attempt()
+
+    async def aclose(self) -> None:
+        """Nothing to close: the store goes with the last cache that uses it."""
+
+
+class _ClockLink(HotLink):
+    """A Redis that tells the time, and in which a scan finds nothing: `MemoryDurable` knows all sessions."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def command(self, *parts: Argument) -> Any:
+        if parts[0] == b"TIME":
+            return [b"%d" % part for part in divmod(self._store.now(), 1_000_000)]
+        return [b"0", []]
+
+
+class _NoPressure(Pressure):
+    """Lets every write in: nothing waits for a database."""
+
+    def __init__(self) -> None: ...
+
+    async def admit(self) -> None: ...
