@@ -319,11 +319,9 @@ class SessionCache:
     async def _ledger_source(self) -> Callable[[], Ledger]:
         """Where a new handle gets its ledger; now and then forgets what is durable, so that memory stays bounded."""
         if self._to_note is not None:
-            noted, self._to_note = self._to_note, None
-            try:
-                await note(self._tiers, noted)
-            except DurableTierUnavailableError:
-                self._to_note = noted  # what is hot works on; the next call tries again
+            with suppress(DurableTierUnavailableError):  # what is hot works on; the next call tries again
+                await note(self._tiers, self._to_note)
+                self._to_note = None
         if len(self._ledgers) >= self._many:
             self._many = len(self._ledgers) + _MANY_LEDGERS  # one call at a time looks
             await prune(self._tiers, list(self._ledgers)[:_MANY_LEDGERS])
