@@ -123,6 +123,7 @@ async def open_tiers(redis_url: str, database_url: str, settings: CacheSettings)
     """Both tiers, checked."""
     tiers = _tiers(redis_url, database_url, settings)
     try:
+        tiers.home.check()
         with within(settings.timeout):
             await tiers.installation.check()
         yield tiers

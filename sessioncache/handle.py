@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from copy import copy
+from typing import Any, Self, TypeVar
 
 from sessioncache import numbers
 from sessioncache.deadline import within
@@ -68,6 +69,10 @@ class State(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def frozen(self) -> State:
+        """What is seen now, unmoved by what the handle reads and writes from now on."""
+        return State(self._values.copy())
+
     def __repr__(self) -> str:
         return f"<State of {len(self._values)} keys>"
 
@@ -88,6 +93,17 @@ class Handle(ABC):
         self._revision = ZERO
         self._lease = b""
         """The token of the run lease under which this handle writes."""
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What was written through this handle and is not known to be durable."""
+        return self._ledger
+
+    def moved(self, tiers: Tiers, open_ledger: Callable[[], Ledger], ledger: Ledger | None) -> Self:
+        """The same handle, of the same life, over other connections to the same tiers."""
+        other = copy(self)
+        other._tiers, other._open_ledger, other._ledger = tiers, open_ledger, ledger
+        return other
 
     # ---- what a kind of handle says of itself
 

@@ -45,6 +45,14 @@ class Ledger:
         self._pending: dict[tuple[str, bytes], Pending] = {}
         self._unsettled: set[Ledger] = set() if unsettled is None else unsettled
 
+    def copied(self, unsettled: set[Ledger]) -> Ledger:
+        """A ledger of the same writes, in `unsettled` as long as it holds something."""
+        other = Ledger(unsettled)
+        other._pending = dict(zip(self._pending, self.pending(), strict=True))
+        if other:
+            unsettled.add(other)
+        return other
+
     def __bool__(self) -> bool:
         return bool(self._pending)
 

@@ -11,6 +11,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, 
 from sessioncache.deadline import seconds_left, within
 from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.home import Home
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.calls import Need, Unready, UnreadyBuckets
 from sessioncache.hot.forking import Forking
@@ -38,6 +39,7 @@ class Tiers:
 
     def __init__(self, link: HotLink, durable: DurableTier, settings: CacheSettings) -> None:
         self.settings = settings
+        self.home = Home()
         self.layout = Layout(settings.prefix, settings.buckets)
         self.link = link
         self.durable = durable
@@ -54,7 +56,11 @@ class Tiers:
         self.installation = Installation(link, incarnations, durable, settings)
 
     async def perform(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Call until everything is ready; repeat, with back-off up to the time-out, what certainly had no effect."""
+        """Call until everything is ready; repeat, with back-off up to the time-out, what certainly had no effect.
+
+        ConfigurationError in a forked child, and on another event loop than that of the first call.
+        """
+        self.home.check()
         with within(self.settings.timeout):
             try:
                 return await self._prepared(attempt)
@@ -97,6 +103,11 @@ class Tiers:
                 await self.revalidator.revalidate(place)
         else:
             await self.hydrator.hydrate(why.places)
+
+    async def drop_idle(self) -> None:
+        """Close the connections that no call uses now, if they are our own."""
+        await self.link.drop_idle()
+        await self.durable.drop_idle()
 
     async def aclose(self) -> None:
         """Close what we opened."""

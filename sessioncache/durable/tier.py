@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.util import greenlet_spawn
 
 from sessioncache.durable import erasing, fence, flushing, layout, listing, purging, reading
 from sessioncache.durable.engine import create_engine, prepare_engine
@@ -71,6 +72,11 @@ class DurableTier:
         tier = cls(create_engine(url), retention=retention, lock_timeout=lock_timeout)
         tier._owned = True
         return tier
+
+    async def drop_idle(self) -> None:
+        """Close the connections that no transaction uses now, if the engine is our own; the pool stays in use."""
+        if self._owned:
+            await greenlet_spawn(self.engine.pool.dispose)
 
     async def aclose(self) -> None:
         """Close the connections, if the engine is our own."""

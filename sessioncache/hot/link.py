@@ -170,11 +170,15 @@ class HotLink:
         if connection.is_connected and not self._closed:
             self._idle.append((connection, asyncio.get_running_loop().time()))
 
+    async def drop_idle(self) -> None:
+        """Close the connections that no call uses now."""
+        while self._idle:
+            await _drop(self._idle.pop()[0])
+
     async def aclose(self) -> None:
         """Close our connections; the caller's client stays open."""
         self._closed = True
-        while self._idle:
-            await _drop(self._idle.pop()[0])
+        await self.drop_idle()
         if self._owned:
             await self.client.aclose()
 

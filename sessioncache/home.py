@@ -1,0 +1,44 @@
+"""Homes: the process and the event loop that connections belong to.  No I/O."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from sessioncache.errors import ConfigurationError
+
+
+class Home:
+    """Where a cache is at home: in the process, and on the event loop, of its first call."""
+
+    __slots__ = ("_life", "_loop")
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._life: object = None
+
+    def check(self) -> None:
+        """Raise ConfigurationError elsewhere than at home; the first call makes the home.
+
+        Connections that two processes or two loops use would give each the other's replies, or hang.
+        """
+        loop = asyncio.get_running_loop()
+        if loop is self._loop and self._life is _life:
+            return
+        if self._loop is None:
+            self._loop, self._life = loop, _life
+            return
+        where = "on another event loop" if self._life is _life else "before this process was forked"
+        raise ConfigurationError(f"this cache was opened {where}: open one here, connections cannot be shared")
+
+
+_life: object = object()
+"""Another one in every forked child; cheaper to look at than the process id."""
+
+
+def _begin_life() -> None:
+    global _life
+    _life = object()
+
+
+os.register_at_fork(after_in_child=_begin_life)

@@ -1,0 +1,45 @@
+"""The API without async, for scripts, notebooks, Flask and Celery: the same names, nothing to await.
+
+::
+
+    with SessionCache.connect(app="support") as cache:
+        session = cache.create("ada", state={"step": 0, "user:language": "en"})
+        session.update({"step": 1, "temp:pending": "lookup"})
+        session.flush()
+
+It is a portal to the asynchronous API: one background thread a process runs an event loop, and each call waits for it
+there.  That takes about 1.4 times as long as awaiting the same call (`benchmarks/sync_portal.py`), and keeps one
+implementation of all that must hold.
+"""
+
+from __future__ import annotations
+
+import typing as _typing
+
+if _typing.TYPE_CHECKING:
+    from sessioncache.sync.cache import SessionCache
+    from sessioncache.sync.handle import Scope
+    from sessioncache.sync.session import Session
+
+__all__ = ["Scope", "Session", "SessionCache"]
+
+# Loaded when they are first used: they bring the Redis client and SQLAlchemy along.
+_LAZY = {
+    "Scope": "sessioncache.sync.handle",
+    "Session": "sessioncache.sync.session",
+    "SessionCache": "sessioncache.sync.cache",
+}
+
+
+def __getattr__(name: str) -> _typing.Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

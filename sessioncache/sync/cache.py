@@ -1,0 +1,199 @@
+"""The synchronous cache: sessions of one app, for scripts, notebooks and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sessioncache import cache as asynchronous
+from sessioncache.errors import ConfigurationError
+from sessioncache.info import SessionPage
+from sessioncache.ledger import Ledger
+from sessioncache.names import check_name
+from sessioncache.sync.connection import Connection, Recipe
+from sessioncache.sync.handle import H, Scope, moved
+from sessioncache.sync.likeness import like
+from sessioncache.sync.portal import portal
+from sessioncache.sync.session import Session
+from sessioncache.values import Json
+
+T = TypeVar("T")
+
+
+class SessionCache:
+    """Session state of one app (and org), shared by all processes that use the same Redis and database.
+
+    Any number of threads may use one cache and its handles at once.  A forked child may use them too: it makes
+    connections of its own at its first call.  Pickled, for a process that is not forked, a cache is what it takes to
+    connect, passwords of URLs included.
+    """
+
+    app: str
+    org: str
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Not to be called: open a cache with `connect`.
+
+        A client or engine of the caller's belongs to an event loop of the caller's, or to none; the calls run on
+        another one, which cannot share its connections.  ConfigurationError.
+        """
+        raise ConfigurationError(
+            "a synchronous cache connects by URLs: SessionCache.connect(…); clients and engines belong to an event loop"
+        )
+
+    @classmethod
+    def _over(cls, connection: Connection, app: str, org: str, *, bound: bool) -> SessionCache:
+        cache = object.__new__(_Bound if bound else SessionCache)
+        cache.app = check_name("app", app, empty=True)
+        cache.org = check_name("org", org, empty=True)
+        cache._connection = connection
+        cache._root = cache._cache = None
+        cache._ledgers = {}
+        return cache
+
+    _connection: Connection
+    _root: asynchronous.SessionCache | None
+    """What the connection had open when `_cache` was made."""
+    _cache: asynchronous.SessionCache | None
+    _ledgers: dict[Ledger, Ledger]
+    """What was written before a fork, by what stands for it in this process."""
+
+    @classmethod
+    @like(asynchronous.SessionCache.connect)
+    def connect(
+        cls,
+        redis_url: str | None = None,
+        database_url: str | None = None,
+        *,
+        app: str,
+        org: str = "",
+        data_dir: str | None = None,
+        **settings: Any,
+    ) -> SessionCache:
+        connection = Connection(Recipe.of(redis_url, database_url, app, org, data_dir, settings))
+        cache = cls._over(connection, app, org, bound=False)
+        cache.current()
+        return cache
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; may be called again.  Any other call raises ConfigurationError from then on.
+
+        What was written and is not yet flushed stays in Redis, and a worker flushes it.
+        """
+        self._connection.close()
+
+    @like(asynchronous.SessionCache.bound_to)
+    def bound_to(self, *, org: str | None = None, app: str | None = None) -> SessionCache:
+        org, app = self.org if org is None else org, self.app if app is None else app
+        return self._over(self._connection, app, org, bound=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (self._connection.recipe, self.app, self.org, type(self) is _Bound)
+
+    # ---- the asynchronous cache
+
+    def current(self) -> asynchronous.SessionCache:
+        """The asynchronous cache behind this one, opened in this process.  ConfigurationError once closed."""
+        root = self._connection.cache()
+        if root is not self._root:
+            with self._connection.lock:
+                self._move_to(root)
+        assert self._cache is not None
+        return self._cache
+
+    def _move_to(self, root: asynchronous.SessionCache) -> None:
+        if root is self._root:
+            return
+        made = self._made(root)
+        before = set() if self._cache is None else self._cache._ledgers
+        copies = {ledger: ledger.copied(made._ledgers) for ledger in before}
+        earlier = {ledger: copies[now] for ledger, now in self._ledgers.items() if now in copies}
+        self._ledgers = earlier | copies
+        self._cache, self._root = made, root
+
+    def _made(self, root: asynchronous.SessionCache) -> asynchronous.SessionCache:
+        return root
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held while something moves to the connections of this process."""
+        return self._connection.lock
+
+    def moved(self, handle: H) -> H:
+        """A handle from before a fork, over the connections of this process."""
+        return moved(handle, self.current(), self._ledgers)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return portal().call(work)
+
+    # ---- sessions
+
+    @like(asynchronous.SessionCache.create)
+    def create(
+        self,
+        user: str,
+        *,
+        session_id: str | None = None,
+        state: Mapping[str, Json] | None = None,
+        title: str = "",
+    ) -> Session:
+        return Session(self, self._run(self.current().create(user, session_id=session_id, state=state, title=title)))
+
+    @like(asynchronous.SessionCache.get)
+    def get(self, user: str, session_id: str) -> Session:
+        return Session(self, self._run(self.current().get(user, session_id)))
+
+    @like(asynchronous.SessionCache.get_or_create)
+    def get_or_create(
+        self, user: str, session_id: str, *, state: Mapping[str, Json] | None = None, title: str = ""
+    ) -> tuple[Session, bool]:
+        handle, created = self._run(self.current().get_or_create(user, session_id, state=state, title=title))
+        return Session(self, handle), created
+
+    @like(asynchronous.SessionCache.delete)
+    def delete(self, user: str, session_id: str) -> bool:
+        return self._run(self.current().delete(user, session_id))
+
+    @like(asynchronous.SessionCache.list)
+    def list(self, user: str | None = None, *, limit: int | None = 50) -> SessionPage:
+        return self._run(self.current().list(user, limit=limit))
+
+    # ---- shared scopes
+
+    @like(asynchronous.SessionCache.user_scope)
+    def user_scope(self, user: str) -> Scope:
+        return Scope(self, self.current().user_scope(user))
+
+    @like(asynchronous.SessionCache.app_scope)
+    def app_scope(self) -> Scope:
+        return Scope(self, self.current().app_scope())
+
+    # ---- durability
+
+    @like(asynchronous.SessionCache.flush)
+    def flush(self, timeout: float = 30) -> None:
+        self._run(self.current().flush(timeout))
+
+
+class _Bound(SessionCache):
+    """A cache on another cache's connections."""
+
+    def close(self) -> None:
+        """Nothing to close: the connections are the other cache's."""
+
+    def _made(self, root: asynchronous.SessionCache) -> asynchronous.SessionCache:
+        return root.bound_to(org=self.org, app=self.app)
+
+
+def _unpickled(recipe: Recipe, app: str, org: str, bound: bool) -> SessionCache:
+    return SessionCache._over(Connection(recipe), app, org, bound=bound)
