@@ -137,7 +137,10 @@ class HotLink:
                 # A cancelled call leaves its answer behind: this connection must not serve another call.
                 await _drop(connection)
                 raise
-            self._give_back(connection)
+            if self._closed:
+                await _drop(connection)
+            else:
+                self._give_back(connection)
             return replies
 
     async def _take(self) -> AbstractConnection:
@@ -167,7 +170,7 @@ class HotLink:
         return connection
 
     def _give_back(self, connection: AbstractConnection) -> None:
-        if connection.is_connected and not self._closed:
+        if connection.is_connected:
             self._idle.append((connection, asyncio.get_running_loop().time()))
 
     async def drop_idle(self) -> None:

@@ -1,7 +1,8 @@
 """The portal: one background thread with an event loop, through which any thread calls the asynchronous API and waits.
 
-A process has one portal.  It rests while the process forks, with its thread ended and its idle connections closed, so
-that a child inherits neither a socket that its parent uses nor an open SQLite file, whose locks a fork would corrupt.
+A process has one portal.  It rests while the process forks, with its idle connections closed, so that a child inherits
+neither a socket that its parent uses nor an open SQLite file, whose locks a fork would corrupt.  Its thread waits then
+instead of ending: the last steps of a thread hold locks of C libraries, in which a child would hang.
 """
 
 from __future__ import annotations
@@ -54,21 +55,28 @@ class Portal:
         # Unlike epoll, poll keeps nothing in the kernel that a forked child would share with its parent.
         self.loop = asyncio.SelectorEventLoop(selectors.PollSelector())
         self._thread: threading.Thread | None = None
+        self._halted = threading.Event()
+        self._go_on = threading.Event()
+        self._rests = False
         self.ended = False
         """Whether the process ends: who waits then waits for nothing."""
         self.guests: set[Guest] = set()
 
     def start(self) -> None:
-        """Let the loop run, also again after it rested."""
+        """Let the loop run."""
         self._thread = threading.Thread(target=self.loop.run_forever, name="sessioncache-portal", daemon=True)
         self._thread.start()
 
-    def _stop(self) -> None:
-        """Let the loop rest, wherever its tasks are, and its thread end."""
-        if self._thread is not None:
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
-            self._thread = None
+    def _halt(self) -> None:
+        """Let the loop and its thread wait, wherever the tasks are."""
+        self.loop.call_soon_threadsafe(self._wait)
+        self._halted.wait()
+        self._halted.clear()
+
+    def _wait(self) -> None:
+        self._halted.set()
+        self._go_on.wait()
+        self._go_on.clear()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for its result; its errors are raised here.
@@ -87,16 +95,18 @@ class Portal:
         give_up = time.monotonic() + _FORK_PATIENCE
         while True:
             self.call(self._for_all(lambda guest: guest.rest()))
-            self._stop()
+            self._halt()
+            self._rests = True
             if all(guest.at_rest() for guest in list(self.guests)) or time.monotonic() > give_up:
                 return
-            self.start()
+            self.wake()
             time.sleep(_LOOK_AGAIN)
 
     def wake(self) -> None:
-        """Go on after a fork."""
-        if self._thread is None and not self.ended:
-            self.start()
+        """Go on, if the loop rests."""
+        if self._rests:
+            self._rests = False
+            self._go_on.set()
 
     def abandon(self) -> None:
         """This process is a forked child: whatever is on its way here belongs to the parent."""

@@ -1,0 +1,102 @@
+"""Many threads use one cache and one handle at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from sessioncache.errors import ConfigurationError, FlushTimeoutError, SessionCacheError
+from sessioncache.sync import SessionCache
+from tests.helpers import Urls
+from tests.waiting import wait_until
+
+THREADS = 8
+CALLS = 50
+
+
+def together(work: Callable[[int], object], threads: int = THREADS) -> list[object]:
+    """Run so many threads that begin at the same moment; their results."""
+    barrier = threading.Barrier(threads)
+
+    def one(number: int) -> object:
+        barrier.wait(10)
+        return work(number)
+
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(one, range(threads)))
+
+
+def test_threads_share_one_handle_and_no_write_is_lost(cache: SessionCache) -> None:
+    session = cache.create("ada", session_id="s1")
+
+    def work(number: int) -> None:
+        for call in range(CALLS):
+            session.increment("n")
+            session.set(f"k{number}", call)
+            session.append("app:list", number)
+
+    together(work)
+    fresh = cache.get("ada", "s1")
+    assert fresh.state["n"] == session.state["n"] == THREADS * CALLS
+    assert [fresh.state[f"k{number}"] for number in range(THREADS)] == [CALLS - 1] * THREADS
+    assert sorted(fresh.state["app:list"]) == sorted(list(range(THREADS)) * CALLS)
+
+
+def test_state_can_be_looked_at_while_other_threads_write(small_cache: SessionCache) -> None:
+    session = small_cache.create("ada", state={"always": True})
+    stop = threading.Event()
+
+    def write() -> None:
+        for n in range(2 * CALLS):
+            session.set(f"k{n}", n)
+            session.delete(f"k{n}")
+        stop.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not stop.is_set():
+        assert dict(session.state)["always"] is True
+    writer.join()
+    assert dict(session.state) == {"always": True}
+
+
+def test_threads_that_connect_at_once_have_one_portal(small_urls: Urls) -> None:
+    def work(_: int) -> object:
+        with SessionCache.connect(*small_urls, app="app") as cache:
+            return cache.app_scope().increment("n")
+
+    assert set(together(work)) == set(range(1, THREADS + 1))
+    assert len([thread for thread in threading.enumerate() if thread.name == "sessioncache-portal"]) == 1
+
+
+def test_a_slow_call_of_one_thread_keeps_no_other_waiting(small_urls: Urls) -> None:
+    with SessionCache.connect(*small_urls, app="app") as cache:
+        session = cache.create("ada", state={"a": 1})
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(session.flush, 2)
+            assert [session.get("a") for _ in range(20)] == [1] * 20
+            assert not slow.done()
+            assert isinstance(slow.exception(), FlushTimeoutError)
+
+
+def test_closing_under_other_threads_ends_their_calls_with_one_clear_error(small_urls: Urls) -> None:
+    cache = SessionCache.connect(*small_urls, app="app")
+    session, begun, errors = cache.create("ada"), threading.Event(), []
+
+    def work() -> None:
+        try:
+            while True:
+                session.increment("n")
+                begun.set()
+        except SessionCacheError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(10)
+    cache.close()
+    wait_until(lambda: len(errors) == 4, 10, "all threads have ended")
+    assert [str(error) for error in errors] == ["this cache has been closed"] * 4
+    assert {type(error) for error in errors} == {ConfigurationError}
