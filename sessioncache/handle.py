@@ -12,6 +12,7 @@ from sessioncache.deadline import within
 from sessioncache.draft import Edit, KeyChange
 from sessioncache.durability import flush
 from sessioncache.errors import (
+    ConfigurationError,
     InvalidNameError,
     LimitExceededError,
     SessionNotFoundError,
@@ -100,7 +101,12 @@ class Handle(ABC):
         return self._ledger
 
     def moved(self, tiers: Tiers, open_ledger: Callable[[], Ledger], ledger: Ledger | None) -> Self:
-        """The same handle, of the same life, over other connections to the same tiers."""
+        """The same handle, of the same life, over other connections to the same tiers, in a forked child say.
+
+        ConfigurationError under a lease: a child that went on under it would be a second runner.
+        """
+        if self._lease:
+            raise ConfigurationError("a run lease stays with the process that took it: take one here")
         other = copy(self)
         other._tiers, other._open_ledger, other._ledger = tiers, open_ledger, ledger
         return other

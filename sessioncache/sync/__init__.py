@@ -18,16 +18,18 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from sessioncache.sync.cache import SessionCache
-    from sessioncache.sync.handle import Scope
-    from sessioncache.sync.session import Session
+    from sessioncache.sync.handle import Namespace, Scope
+    from sessioncache.sync.session import Session, current_session
 
-__all__ = ["Scope", "Session", "SessionCache"]
+__all__ = ["Namespace", "Scope", "Session", "SessionCache", "current_session"]
 
 # Loaded when they are first used: they bring the Redis client and SQLAlchemy along.
 _LAZY = {
+    "Namespace": "sessioncache.sync.handle",
     "Scope": "sessioncache.sync.handle",
     "Session": "sessioncache.sync.session",
     "SessionCache": "sessioncache.sync.cache",
+    "current_session": "sessioncache.sync.session",
 }
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sessioncache import cache as asynchronous
+from sessioncache.erasure import ErasureReport
 from sessioncache.errors import ConfigurationError
-from sessioncache.info import SessionPage
+from sessioncache.info import SessionInfo, SessionPage
 from sessioncache.ledger import Ledger
 from sessioncache.names import check_name
 from sessioncache.sync.connection import Connection, Recipe
-from sessioncache.sync.handle import H, Scope, moved
+from sessioncache.sync.handle import Block, H, Scope, moved
 from sessioncache.sync.likeness import like
 from sessioncache.sync.portal import portal
 from sessioncache.sync.session import Session
@@ -160,9 +161,48 @@ class SessionCache:
         handle, created = self._run(self.current().get_or_create(user, session_id, state=state, title=title))
         return Session(self, handle), created
 
+    @like(asynchronous.SessionCache.resume)
+    @contextmanager
+    def resume(self, session_id: str, *, user: str | None = None) -> Iterator[Session]:
+        with Block(self.current().resume(session_id, user=user)) as handle:
+            session = Session(self, handle)
+            with session.bind():
+                yield session
+
     @like(asynchronous.SessionCache.delete)
     def delete(self, user: str, session_id: str) -> bool:
         return self._run(self.current().delete(user, session_id))
+
+    @like(asynchronous.SessionCache.fork)
+    def fork(self, user: str, session_id: str, *, new_id: str | None = None) -> Session:
+        return Session(self, self._run(self.current().fork(user, session_id, new_id=new_id)))
+
+    @like(asynchronous.SessionCache.touch)
+    def touch(
+        self, user: str, session_id: str, *, messages: int = 0, tokens: int = 0, first_message: str | None = None
+    ) -> SessionInfo:
+        cache = self.current()
+        return self._run(cache.touch(user, session_id, messages=messages, tokens=tokens, first_message=first_message))
+
+    @like(asynchronous.SessionCache.rename)
+    def rename(self, user: str, session_id: str, title: str) -> SessionInfo:
+        return self._run(self.current().rename(user, session_id, title))
+
+    # ---- taking out, and erasing
+
+    @like(asynchronous.SessionCache.export_session)
+    def export_session(self, user: str, session_id: str) -> dict[str, Any]:
+        return self._run(self.current().export_session(user, session_id))
+
+    @like(asynchronous.SessionCache.export_user)
+    def export_user(self, user: str) -> dict[str, Any]:
+        return self._run(self.current().export_user(user))
+
+    @like(asynchronous.SessionCache.erase_user)
+    def erase_user(self, user: str) -> ErasureReport:
+        return self._run(self.current().erase_user(user))
+
+    # ---- lists
 
     @like(asynchronous.SessionCache.list)
     def list(self, user: str | None = None, *, limit: int | None = 50) -> SessionPage:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from sessioncache import handle as asynchronous
+from sessioncache import namespace as asynchronous_namespace
 from sessioncache import scope as asynchronous_scope
 from sessioncache.cache import SessionCache
 from sessioncache.draft import Draft
@@ -41,14 +42,19 @@ class Block(Generic[T]):
 
     def __init__(self, manager: AbstractAsyncContextManager[T]) -> None:
         self._manager = manager
+        self._portal = portal()
 
     def __enter__(self) -> T:
-        return portal().call(_entered(self._manager))
+        return self._portal.call(_entered(self._manager))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        return portal().call(_left(self._manager, kind, error, trace))
+        if portal() is self._portal:
+            return self._portal.call(_left(self._manager, kind, error, trace))
+        if kind is None:
+            raise ConfigurationError("this block was entered before this process was forked: nothing was written")
+        return None  # its parent leaves it
 
 
 async def _entered(manager: AbstractAsyncContextManager[T]) -> T:
@@ -149,6 +155,26 @@ class Handle(Generic[H]):
 
 class Scope(Handle[asynchronous_scope.Scope]):
     """The shared state of a user or of an app; its keys are written without prefix."""
+
+
+class Namespace(Handle[asynchronous_namespace.Namespace]):
+    """One namespace of one life of a session; its keys are written without prefix, and prefixes mean nothing in them.
+
+    It comes into being with its first key.  Every call raises SessionNotFoundError once the session was deleted.
+    """
+
+    def __init__(self, owner: Owner, handle: asynchronous_namespace.Namespace) -> None:
+        super().__init__(owner, handle)
+        self.name = handle.name
+        self.session_id = handle.session_id
+
+    @like(asynchronous_namespace.Namespace.items)
+    def items(self) -> list[tuple[str, Any]]:
+        return self._run(self._async.items())
+
+    @like(asynchronous_namespace.Namespace.clear)
+    def clear(self) -> int:
+        return self._run(self._async.clear())
 
 
 def moved(handle: H, cache: SessionCache, ledgers: Mapping[Ledger, Ledger]) -> H:

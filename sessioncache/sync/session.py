@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
+from typing import Any, Self, cast
 
+from sessioncache import ambient
 from sessioncache import session as asynchronous
-from sessioncache.info import SessionInfo
-from sessioncache.sync.handle import Handle
+from sessioncache.info import Identity, SessionInfo
+from sessioncache.sync.handle import Block, Handle, Namespace
 from sessioncache.sync.likeness import like
 
 
@@ -70,3 +74,49 @@ class Session(Handle[asynchronous.Session]):
     @like(asynchronous.Session.forked_from)
     def forked_from(self) -> str | None:
         return self._handle.forked_from
+
+    @property
+    @like(asynchronous.Session.identity)
+    def identity(self) -> Identity:
+        return self._handle.identity
+
+    @like(asynchronous.Session.bind)
+    def bind(self) -> AbstractContextManager[Self]:
+        return ambient.bound(self)
+
+    # ---- its life
+
+    @like(asynchronous.Session.touch)
+    def touch(self, *, messages: int = 0, tokens: int = 0, first_message: str | None = None) -> SessionInfo:
+        return self._run(self._async.touch(messages=messages, tokens=tokens, first_message=first_message))
+
+    @like(asynchronous.Session.rename)
+    def rename(self, title: str) -> SessionInfo:
+        return self._run(self._async.rename(title))
+
+    @like(asynchronous.Session.fork)
+    def fork(self, *, new_id: str | None = None) -> Session:
+        return Session(self._owner, self._run(self._async.fork(new_id=new_id)))
+
+    @like(asynchronous.Session.clear)
+    def clear(self) -> int:
+        return self._run(self._async.clear())
+
+    @like(asynchronous.Session.export)
+    def export(self) -> dict[str, Any]:
+        return self._run(self._async.export())
+
+    @like(asynchronous.Session.namespace)
+    def namespace(self, name: str) -> Namespace:
+        return Namespace(self._owner, self._async.namespace(name))
+
+    @like(asynchronous.Session.lease)
+    @contextmanager
+    def lease(self, ttl: float = 30, wait: float = 0) -> Iterator[Session]:
+        with Block(self._async.lease(ttl, wait)) as held:
+            yield Session(self._owner, held)
+
+
+@like(ambient.current_session)
+def current_session() -> Session:
+    return cast(Session, ambient.current_session())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sessioncache import Scope, Session, SessionCache, sync
+from sessioncache.namespace import Namespace
 from sessioncache.sync.likeness import without_async
 from tests.test_shape import loaded_by
 
@@ -15,8 +16,9 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
     (SessionCache, sync.SessionCache),
     (Session, sync.Session),
     (Scope, sync.Scope),
+    (Namespace, sync.Namespace),
 ]
-NOT_FOR_CALLERS = {"apply", "created", "ledger", "moved", "read", "read_all"}
+NOT_FOR_CALLERS = {"apply", "created", "gone", "ledger", "moved", "place", "read", "read_all", "under_lease"}
 """What the package itself asks of an asynchronous handle."""
 RENAMED = {"aclose": "close"}
 OF_ITS_OWN = {"current", "lock", "moved"}
