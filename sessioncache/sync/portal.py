@@ -110,10 +110,6 @@ class Portal:
 
     def abandon(self) -> None:
         """This process is a forked child: whatever is on its way here belongs to the parent."""
-        import ctypes
-
-        # Collected, a call that was on its way would say good-bye on a socket that the parent still uses.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
         for guest in self.guests:
             guest.forked()
 
@@ -188,6 +184,8 @@ class _Current:
 
     def __init__(self) -> None:
         self._portal: Portal | None = None
+        self._inherited: list[Portal] = []
+        """Those of ancestors, kept: collected, their calls would say good-bye on sockets that ancestors still use."""
         self._turn = threading.Lock()
 
     def get(self) -> Portal:
@@ -212,6 +210,7 @@ class _Current:
     def in_child(self) -> None:
         portal, self._portal, self._turn = self._portal, None, threading.Lock()
         if portal is not None:
+            self._inherited.append(portal)
             portal.abandon()
 
     def end(self) -> None:

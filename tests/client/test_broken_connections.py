@@ -154,3 +154,14 @@ async def test_a_server_that_comes_back_empty_handed_is_used_again(start_redis: 
         assert await made.get("a") == 1
     with raw(server.url) as client:
         assert client.dbsize() > 0
+
+
+async def test_closing_amid_a_call_leaves_no_connection_open(proxy: Proxy, cache: SessionCache, made: Session) -> None:
+    proxy.hold_answers()
+    before = proxy.answered
+    running = asyncio.ensure_future(made.get("n"))
+    await wait_until_async(lambda: proxy.answered > before, 5, "the server answers")
+    await cache.aclose()
+    proxy.resume()
+    assert await running == 0
+    await wait_until_async(lambda: not proxy.connected, 5, "the connection is closed")
