@@ -56,6 +56,11 @@ class Proxy:
         for writer in list(self._writers):
             writer.transport.abort()
 
+    @property
+    def connected(self) -> bool:
+        """Whether any connection is open."""
+        return bool(self._writers)
+
     def hold_answers(self) -> None:
         """Let requests through to the server and keep its answers back."""
         self._answering.clear()

@@ -8,7 +8,7 @@
         session.flush()
 
 It is a portal to the asynchronous API: one background thread a process runs an event loop, and each call waits for it
-there.  That takes about 1.4 times as long as awaiting the same call (`benchmarks/sync_portal.py`), and keeps one
+there.  That takes 1.3 to 1.5 times as long as awaiting the same call (`benchmarks/sync_portal.py`), and keeps one
 implementation of all that must hold.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
@@ -13,10 +14,11 @@ from sessioncache.errors import ConfigurationError
 from sessioncache.info import SessionInfo, SessionPage
 from sessioncache.ledger import Ledger
 from sessioncache.names import check_name
+from sessioncache.positions import Order
 from sessioncache.sync.connection import Connection, Recipe
 from sessioncache.sync.handle import Block, H, Scope, moved
 from sessioncache.sync.likeness import like
-from sessioncache.sync.portal import portal
+from sessioncache.sync.portal import in_parts, portal
 from sessioncache.sync.session import Session
 from sessioncache.values import Json
 
@@ -205,8 +207,27 @@ class SessionCache:
     # ---- lists
 
     @like(asynchronous.SessionCache.list)
-    def list(self, user: str | None = None, *, limit: int | None = 50) -> SessionPage:
-        return self._run(self.current().list(user, limit=limit))
+    def list(
+        self,
+        user: str | None = None,
+        *,
+        all_apps: bool = False,
+        limit: int | None = 50,
+        cursor: str | None = None,
+        order: Order = "updated",
+    ) -> SessionPage:
+        page = self.current().list(user, all_apps=all_apps, limit=limit, cursor=cursor, order=order)
+        return self._run(page)
+
+    @like(asynchronous.SessionCache.iter_sessions)
+    def iter_sessions(
+        self, user: str | None = None, *, all_apps: bool = False, order: Order = "updated"
+    ) -> Iterator[SessionInfo]:
+        return in_parts(self.current().iter_sessions(user, all_apps=all_apps, order=order))
+
+    @like(asynchronous.SessionCache.find)
+    def find(self, session_id: str, *, all_apps: bool = False) -> builtins.list[SessionInfo]:
+        return self._run(self.current().find(session_id, all_apps=all_apps))
 
     # ---- shared scopes
 

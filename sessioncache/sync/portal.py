@@ -14,7 +14,7 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 from sessioncache.errors import ConfigurationError
@@ -28,6 +28,8 @@ _CANCEL_PATIENCE = 10.0
 _FORK_PATIENCE = 15.0
 """Seconds that a fork waits for transactions on SQLite files; their own time-outs are shorter."""
 _LOOK_AGAIN = 0.005
+_PART = 100
+"""Items of an iterator that one call fetches."""
 _EXIT_PATIENCE = 2.0
 """Seconds that the end of the process waits for connections to close."""
 
@@ -224,6 +226,21 @@ _current = _Current()
 def portal() -> Portal:
     """The portal of this process."""
     return _current.get()
+
+
+def in_parts(items: AsyncIterator[T]) -> Iterator[T]:
+    """What an asynchronous iterator yields, fetched so many at a time."""
+    while part := portal().call(_next(items)):
+        yield from part
+
+
+async def _next(items: AsyncIterator[T]) -> list[T]:
+    part: list[T] = []
+    async for item in items:
+        part.append(item)
+        if len(part) == _PART:
+            break
+    return part
 
 
 os.register_at_fork(before=_current.before_fork, after_in_parent=_current.after_fork, after_in_child=_current.in_child)

@@ -59,6 +59,19 @@ def test_erasing_a_user_leaves_nothing_and_lets_nothing_new_in(small_cache: Sess
         small_cache.create("ada")
 
 
+def test_sessions_are_listed_page_by_page_iterated_and_found(cache: SessionCache) -> None:
+    ids = [cache.create("ada", session_id=f"s{number:03}").id for number in range(120)]
+    cache.bound_to(app="other").create("bob", session_id="s000")
+    page = cache.list("ada", limit=100, order="created")
+    rest = cache.list("ada", limit=100, order="created", cursor=page.cursor)
+    assert [info.id for info in [*page.items, *rest.items]] == ids[::-1]
+    assert rest.cursor is None
+    assert [info.id for info in cache.iter_sessions(order="created")] == ids[::-1]
+    assert len(list(cache.iter_sessions(all_apps=True))) == 121
+    assert next(iter(cache.iter_sessions("ada"))).id == ids[-1]
+    assert [info.user for info in cache.find("s000", all_apps=True)] == ["ada", "bob"]
+
+
 # ---- ambient sessions
 
 
