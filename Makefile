@@ -24,6 +24,7 @@ lint: $(VENV)/dev.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/hot_path.py
 	$(BIN)/python benchmarks/flush.py
+	$(BIN)/python benchmarks/sync_portal.py
 	$(BIN)/python benchmarks/listing.py
 	$(BIN)/python benchmarks/incarnation_check.py
 
