@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from copy import copy
 from typing import Any, Self, TypeVar
 
@@ -26,6 +26,7 @@ from sessioncache.ledger import Ledger
 from sessioncache.names import Key, KeyScope
 from sessioncache.revisions import DIGITS, ZERO, decode_revision, encode_revision
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
+from sessioncache.state import Known, State
 from sessioncache.tiers import Tiers
 from sessioncache.values import Json, decode_value, encode_value
 
@@ -53,31 +54,6 @@ def erased() -> StaleSessionError:
     )
 
 
-class State(Mapping[str, Any]):
-    """A read-only view of what a handle last read and wrote; every access decodes a value of its own."""
-
-    __slots__ = ("_values",)
-
-    def __init__(self, values: dict[str, bytes]) -> None:
-        self._values = values
-
-    def __getitem__(self, key: str) -> Any:
-        return decode_value(self._values[key][DIGITS:])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(tuple(self._values))
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def frozen(self) -> State:
-        """What is seen now, unmoved by what the handle reads and writes from now on."""
-        return State(self._values.copy())
-
-    def __repr__(self) -> str:
-        return f"<State of {len(self._values)} keys>"
-
-
 class Handle(ABC):
     """What sessions and shared scopes have in common.
 
@@ -90,7 +66,7 @@ class Handle(ABC):
         self._tiers = tiers
         self._open_ledger = open_ledger
         self._ledger: Ledger | None = None
-        self._values: dict[str, bytes] = {}
+        self._known = Known()
         self._revision = ZERO
         self._lease = b""
         """The token of the run lease under which this handle writes."""
@@ -150,7 +126,7 @@ class Handle(ABC):
     @property
     def state(self) -> State:
         """All keys as last read by this handle, plus its own writes; changing a value in it changes nothing else."""
-        return State(self._values)
+        return State(self._known.values)
 
     @property
     def revision(self) -> int:
@@ -160,13 +136,10 @@ class Handle(ABC):
     async def get(self, key: str, default: Any = None) -> Any:
         """The value of a key as the hot tier has it now; `default` where it is absent."""
         scope, name = self._split(key)
+        began = self._known.begin()
         value = (await self._read({scope: [name]}))[scope].entries.get(name)
-        full = self._full(scope, name)
-        if value is None:
-            self._values.pop(full, None)
-            return default
-        self._values[full] = value
-        return decode_value(value[DIGITS:])
+        self._known.read(began, self._full(scope, name), value)
+        return default if value is None else decode_value(value[DIGITS:])
 
     async def refresh(self) -> None:
         """Read everything again, in one atomic step."""
@@ -174,19 +147,20 @@ class Handle(ABC):
 
     async def read_all(self) -> Mapping[str, bytes]:
         """Read everything again: key -> nine digits of revision and JSON text."""
-        self._take_values(await self._read(dict.fromkeys(self._readable())))
-        return self._values
+        began = self._known.begin()
+        self._take_values(await self._read(dict.fromkeys(self._readable())), began)
+        return self._known.values
 
     def _readable(self) -> Iterable[KeyScope]:
         """The scopes that the handle's state is merged from."""
         return self._places()
 
-    def _take_values(self, contents: Mapping[KeyScope, Content]) -> None:
+    def _take_values(self, contents: Mapping[KeyScope, Content], began: int = 0) -> None:
         values: dict[str, bytes] = {}
         for scope, content in contents.items():
             prefix = self._full(scope, "")
             values.update({prefix + n: v for n, v in content.entries.items()} if prefix else content.entries)
-        self._values = values
+        self._known.replace(began, values)
 
     async def _read(self, keys: Mapping[KeyScope, list[str] | None]) -> dict[KeyScope, Content]:
         places = self._places()
@@ -289,24 +263,27 @@ class Handle(ABC):
         scope, name = self._split(key)
         changes = {scope: [Operation(code, name, text)]}
         with within(self._tiers.settings.timeout):
-            outcome = await self._change_exactly(key, changes, by)
+            outcome, sent = await self._change_exactly(key, changes, by)
         written = self._accepted(outcome, changes)
         result = written.parts[list(self._parts(changes)).index(scope)].results[0]
-        return self._values[self._full(scope, name)][DIGITS:] if code in (b"I", b"A") else result
+        return sent if result == b"" else result
 
     async def _change_exactly(
         self, key: str, changes: Mapping[KeyScope, list[Operation]], by: float
-    ) -> Written | Refused:
-        """One change; what Lua cannot add exactly is added here, and written only if nobody else was faster."""
+    ) -> tuple[Written | Refused, bytes]:
+        """One change, and the text that was sent at last.
+
+        What Lua cannot add exactly is added here, and written only if nobody else was faster.
+        """
         ((scope, (operation,)),) = changes.items()
-        outcome = await self._try_write(changes)
+        outcome, text = await self._try_write(changes), operation.text
         while isinstance(outcome, Refused) and outcome.why in ("compute", "stale"):
-            again = changes
+            again, text = changes, operation.text
             if outcome.why == "compute":
-                total = encode_value(key, numbers.add(key, decode_value(outcome.text), by))
-                again = {scope: [Operation(b"S", operation.key, total, outcome.revision)]}
+                text = encode_value(key, numbers.add(key, decode_value(outcome.text), by))
+                again = {scope: [Operation(b"S", operation.key, text, outcome.revision)]}
             outcome = await self._try_write(again)
-        return outcome
+        return outcome, text
 
     async def _write(self, changes: Mapping[KeyScope, list[Operation]], if_revision: int | None = None) -> Written:
         return self._accepted(await self._try_write(changes, if_revision), changes)
@@ -322,9 +299,10 @@ class Handle(ABC):
                 await self._tiers.pressure.admit()
             return await self._tiers.hot.write(list(parts.values()), self._lease)
 
+        began = self._known.begin()
         outcome = await self._call(attempt)
         if isinstance(outcome, Written):
-            self._note(parts, outcome)
+            self._note(parts, outcome, began)
         return outcome
 
     def _parts(self, changes: Mapping[KeyScope, list[Operation]], if_revision: bytes = b"") -> dict[KeyScope, Part]:
@@ -342,23 +320,24 @@ class Handle(ABC):
             for scope in dict.fromkeys((first, self._own, *changes))
         }
 
-    def _note(self, parts: Mapping[KeyScope, Part], written: Written, *, life: bool = False) -> None:
+    def _note(self, parts: Mapping[KeyScope, Part], written: Written, began: int = 0, *, life: bool = False) -> None:
         for (scope, part), done in zip(parts.items(), written.parts, strict=True):
             for operation, result in zip(part.operations, done.results, strict=True):
+                if operation.code == b"C":
+                    self._note_cleared(scope, written.revision, began)
+                    continue
+                text = result if isinstance(result, bytes) and result else operation.text
                 key = self._full(scope, operation.key)
-                if operation.code == b"D":
-                    self._values.pop(key, None)
-                elif operation.code == b"C":
-                    self._values = {k: v for k, v in self._values.items() if self._split(k).scope is not scope}
-                else:
-                    self._values[key] = written.revision + (
-                        result if isinstance(result, bytes) and result else operation.text
-                    )
+                self._known.write(began, key, written.revision, None if operation.code == b"D" else text)
         if written.parts[list(parts).index(self._own)].changed:
             self._changed(written.revision)
         if self._ledger is None:
             self._ledger = self._open_ledger()
         self._ledger.note(list(parts.values()), written, life=life)
+
+    def _note_cleared(self, scope: KeyScope, revision: bytes, began: int) -> None:
+        for key in [key for key in self._known.values if self._split(key).scope is scope]:
+            self._known.write(began, key, revision, None)
 
     def _accepted(self, outcome: Written | Refused, changes: Mapping[KeyScope, list[Operation]]) -> Written:
         if isinstance(outcome, Written):

@@ -234,7 +234,7 @@ class Session(Handle):
     def under_lease(self, token: bytes) -> Session:
         """The same session by a handle of its own, whose writes are refused once `token` lost the lease."""
         held = copy(self)
-        held._head, held._values = dict(self._head), dict(self._values)
+        held._head, held._known = dict(self._head), self._known.copy()
         held._ledger, held._lease = None, token
         return held
 

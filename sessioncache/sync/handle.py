@@ -13,8 +13,8 @@ from sessioncache import scope as asynchronous_scope
 from sessioncache.cache import SessionCache
 from sessioncache.draft import Draft
 from sessioncache.errors import ConfigurationError
-from sessioncache.handle import State
 from sessioncache.ledger import Ledger
+from sessioncache.state import State
 from sessioncache.sync.likeness import like
 from sessioncache.sync.portal import portal
 from sessioncache.values import Json

@@ -38,7 +38,6 @@ def test_threads_share_one_handle_and_no_write_is_lost(cache: SessionCache) -> N
 
     together(work)
     fresh = cache.get("ada", "s1")
-    session.refresh()
     assert fresh.state["n"] == session.state["n"] == THREADS * CALLS
     assert [fresh.state[f"k{number}"] for number in range(THREADS)] == [CALLS - 1] * THREADS
     assert sorted(fresh.state["app:list"]) == sorted(list(range(THREADS)) * CALLS)
