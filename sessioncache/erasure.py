@@ -91,9 +91,10 @@ class Erasure:
 
     async def _delete_all(self) -> AsyncIterator[Tombstone]:
         """Delete every session of the user, whichever tier has it; tombstones that were there already come, too."""
+        # Redis is looked at first: what leaves it meanwhile has come to SQL before.
+        hot = [one async for one in self._hot_scopes() if one.place.ref.kind is ScopeKind.SESSION]
         stored = await self._tiers.perform(lambda: self._tiers.durable.owned(self._user.ref))
         todo = {one.session.id: one for one in stored}
-        hot = [one async for one in self._hot_scopes() if one.place.ref.kind is ScopeKind.SESSION]
         for one in hot:
             todo.setdefault(one.place.ref.id, Owned(one.place.ref, one.deleted, {}))
         owned = list(todo.values())

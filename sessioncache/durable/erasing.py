@@ -76,7 +76,9 @@ async def erase(
     for at in range(0, len(rows), _MOST):
         part = rows[at : at + _MOST]
         await bulk.HEADS[ScopeKind.SESSION].upsert(connection, part)
-        await connection.execute(delete(schema.state).where(_STATE.scope_id.in_([row[0] for row in part])))
+        # Not of one that lives again: its rows are newer than the tombstone.
+        dead = select(_SESSION.scope_id).where(_SESSION.scope_id.in_([row[0] for row in part]), _SESSION.deleted)
+        await connection.execute(delete(schema.state).where(_STATE.scope_id.in_(dead)))
     await bulk.HEADS[ScopeKind.USER].upsert(connection, [_blank_user(user, revision)])
     await _blank_identities(connection, user, revision)
     dead = select(_SESSION.scope_id).where(_SESSION.user_scope_id == user.id, _SESSION.deleted)

@@ -6,7 +6,8 @@
 -- ARGV   birth ('' any life), parents (see mark), operation id, its incarnation, microseconds it is remembered (writing.lua);
 --        '' or a revision: only a clean session that has not been in use since;
 --        of a session that is not hot also: the token, largest revision that SQL knows, head fields and values
--- Reply  {'ok', existed, revision, incarnation, flushed through, living keys (-1: it was not hot), {dirty namespace, its living keys, ...}};
+-- Reply  {'ok', existed, revision, incarnation, flushed through, living keys (-1: it was not hot), {dirty namespace, its living keys, ...}
+--        (none in the reply to a copy of the call)};
 --        {'kept'}; {'register', 1} {'revalidate', 1} {'cold', 1} {'gone'} {'retry'}: the token is lost
 -- Guards R1 (mark first), R5 (birth), R13 (under the token), R14 (tombstone, last cleared), R15 (works when memory is full), R16 (temp: dies with it); its namespaces and its lease go, too
 
@@ -17,9 +18,9 @@ local base, member = names(ctl, hash)
 if ARGV[3] ~= '' and ARGV[4] ~= inc then return {'incarnation', inc} end
 local before = recall(base, ARGV[3])
 if before then return before end
--- R4: one that was refused is over, too (see writing.lua).
-local function reply_once(reply)
-  remember(ctl, base, ARGV[3], ops, tonumber(ARGV[5]), reply)
+-- R4: one that was refused is over, too (see writing.lua).  `told` is what is remembered, if not all.
+local function reply_once(reply, told)
+  remember(ctl, base, ARGV[3], ops, tonumber(ARGV[5]), told or reply)
   return reply
 end
 local h = call('HMGET', hash, 'i', 'r', 'b', 'x', 'f', 'y', 'n', 'u')
@@ -57,8 +58,10 @@ for _, namespace in ipairs(call('SMEMBERS', base .. 'ns:' .. session)) do
     namespaces[#namespaces + 1] = n[1]
     namespaces[#namespaces + 1] = tonumber(n[2])
   end
-  drop_scope(ctl, base, namespace)
+  drop_scope(ctl, base, namespace, 0) -- its session is dirty
 end
 call('DEL', base .. 'temp:' .. session, base .. 'ns:' .. session)
 call('HDEL', ctl, 'l:' .. member)
-return reply_once({'ok', 1, revision, inc, h[5] or ZERO, tonumber(h[7] or -1), namespaces})
+local f, living = h[5] or ZERO, tonumber(h[7] or -1)
+-- The names of an erased user's namespaces must not stay.
+return reply_once({'ok', 1, revision, inc, f, living, namespaces}, {'ok', 1, revision, inc, f, living, {}})

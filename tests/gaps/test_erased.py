@@ -1,0 +1,50 @@
+"""Erasing a user: what must not stay, and what must."""
+
+from __future__ import annotations
+
+import pytest
+
+from sessioncache import SessionCache
+from sessioncache.durable.erasing import Owned, Tombstone
+from sessioncache.scopes import ScopeRef
+from tests import durable_helpers
+from tests.helpers import Urls, drain, evict, fetch, head_row, raw, session
+from tests.keys import read_dump
+
+SCOPE = session("ada", "s1")
+
+
+async def test_the_names_of_namespaces_are_not_remembered_with_the_delete(cache: SessionCache, urls: Urls) -> None:
+    made = await cache.create("ada", session_id="s1")
+    await made.namespace("planted").set("k", 1)
+    await cache.erase_user("ada")
+    with raw(urls.redis) as client:
+        assert "planted" not in repr(read_dump(client))
+
+
+async def test_a_session_that_leaves_redis_while_both_tiers_are_read_is_erased_too(
+    cache: SessionCache, urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cache.create("ada", session_id="s1", state={"k": "planted"})
+    durable = cache._tiers.durable
+    read = durable.owned
+
+    async def read_and_leave(user: ScopeRef) -> list[Owned]:
+        found = await read(user)
+        await drain(urls)
+        evict(urls.redis)
+        return found
+
+    monkeypatch.setattr(durable, "owned", read_and_leave)
+    await cache.erase_user("ada")
+    head = head_row(urls.database, SCOPE)
+    assert head is not None and head[2]
+    assert fetch(urls.database, "SELECT value FROM sessioncache_state WHERE value <> ''") == []
+
+
+async def test_an_erasure_that_comes_late_takes_no_rows_of_a_session_that_lives_again(database_url: str) -> None:
+    ref, owner = durable_helpers.session(), durable_helpers.user()
+    async with durable_helpers.open_tier(database_url) as tier:
+        await durable_helpers.put(tier, durable_helpers.dirt(ref, 20, {"k": b"1"}, birth=20, cleared=19))
+        await tier.erase(owner, 10, [Tombstone(ref, 10)], durable_helpers.INCARNATION)
+        assert await durable_helpers.values_of(tier, ref) == {"k": b"1"}
