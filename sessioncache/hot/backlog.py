@@ -82,7 +82,8 @@ class Backlog:
         return await _in_chunks(self._read_chunk, scopes)
 
     async def _read_chunk(self, scopes: Sequence[tuple[int, str]]) -> list[Reading]:
-        calls = [([self.layout.control(bucket), self.layout.hash(bucket, member)], ()) for bucket, member in scopes]
+        args = (self._idle_ms,)
+        calls = [([self.layout.control(bucket), self.layout.hash(bucket, member)], args) for bucket, member in scopes]
         replies = await self.link.call_many(load_script("dirt"), calls)
         return [self._dirt(*scope, reply) for scope, reply in zip(scopes, replies, strict=True)]
 
@@ -202,8 +203,11 @@ class Backlog:
         )
 
     async def scrub(self, place: Place, revision: int) -> bool:
-        """Drop a scope that is at or below a revision at which SQL knows it to be dead; whether it was dropped."""
-        args = (encode_revision(revision), place.parents)
+        """Drop a scope that is at or below a revision at which SQL knows it to be dead; whether it was dropped.
+
+        A namespace of a living session stays.
+        """
+        args = (encode_revision(revision), place.parents, self._idle_ms)
         return bool((await self.link.call(load_script("scrub"), [place.control, place.hash], args))[1])
 
     def place(self, bucket: int, member: str) -> Place:

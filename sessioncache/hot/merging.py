@@ -39,7 +39,7 @@ class Merging:
     async def take_token(self, place: Place) -> Taken | float | None:
         """The token; or the seconds another process has left; or None: there is nothing to do (any more)."""
         token = secrets.token_hex(8).encode()
-        args = (token, TOKEN_LIFETIME_MS, b"1", b"")
+        args = (token, TOKEN_LIFETIME_MS, b"1", b"", self._idle_ms)
         reply = await self._link.call(load_script("token"), [place.control, place.hash], args)
         if reply[0] == b"register":
             raise Unready(Need.REGISTER, [place])

@@ -3,6 +3,7 @@
 -- Reads what of a scope SQL may lack, with its scope revision and the incarnation, in one step.
 --
 -- KEYS   control of the bucket, hash of the scope
+-- ARGV   milliseconds a clean scope stays
 -- Reply  {'ok', incarnation, microseconds now, {head field, value, ...}, {field, value, ...}, {phantom, ...},
 --        {head field, value, ...} of its session for a namespace}
 --        {'missing'}: Redis evicted a dirty scope; its marks are gone now.  {'dropped'}: its session's life is over
@@ -26,8 +27,7 @@ local session = have[18]
 if session then
   local problem = host_problem(base, session, inc, have[4])
   if problem == 'gone' then
-    drop_scope(ctl, base, member)
-    call('SREM', base .. 'ns:' .. session, member)
+    drop_scope(ctl, base, member, ARGV[1])
     return {'dropped'}
   end
   if problem then return {'host', problem, session} end

@@ -48,7 +48,7 @@ end
 if (call('HGET', parent.hash, 'l') or '') ~= ARGV[10] and #cold == 1 then return refuse(parent, {'namespaces'}) end
 if #cold > 1 then return refuse(parent, cold) end
 for _, member in ipairs(call('SMEMBERS', parent.base .. 'ns:' .. string.sub(parent.member, 2))) do
-  if not given[member] then return refuse(parent, {'namespaces'}) end
+  if not given[member] and call('EXISTS', parent.base .. 'd:' .. member) == 1 then return refuse(parent, {'namespaces'}) end
 end
 
 -- Every living entry of one scope, as it is to be written into another.
@@ -72,7 +72,7 @@ for _, pair in ipairs(pairs_) do
   local from, to = pair[1], pair[2]
   copy(from, to)
   if to.n > 0 then
-    drop_scope(ctl, to.base, to.member) -- what is left of an earlier life
+    drop_scope(ctl, to.base, to.member, 0) -- what is left of an earlier life; the new session is dirty
     write_scope(to, revision, {'i', inc, 'b', revision, 'c', cleared, 'o', h[1], 'a', h[2], 'w', h[3], 's', ARGV[12],
                 'd', string.sub(child.member, 2), 'g', call('HGET', from.hash, 'g')})
   end

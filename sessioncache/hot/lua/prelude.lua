@@ -196,19 +196,6 @@ local function host_problem(base, session, inc, birth)
   if h[3] or h[2] ~= birth then return 'gone' end
 end
 
--- Drops a scope that nobody can reach any more, with its marks, claim and letters.
-local function drop_scope(ctl, base, member)
-  if call('EXISTS', base .. 'dead') == 1 then
-    local letters = call('SMEMBERS', base .. 'd:' .. member)
-    for i, field in ipairs(letters) do letters[i] = member .. field end
-    in_chunks('HDEL', base .. 'dead', letters)
-  end
-  call('DEL', base .. 'h:' .. member, base .. 'd:' .. member)
-  call('ZREM', base .. 'dirty', member)
-  call('ZREM', base .. 'since', member)
-  call('HDEL', ctl, 'c:' .. member, 't:' .. member)
-end
-
 -- Whether a session has dirty namespaces: it stays pinned with them.
 local function has_dirty_namespaces(base, session)
   local index = base .. 'ns:' .. session
@@ -219,17 +206,37 @@ local function has_dirty_namespaces(base, session)
   return false
 end
 
--- R15: a clean scope gets a TTL; a session only when no namespace of it is dirty, and a namespace lets its session go.
+-- R15: a namespace that is not dirty any more lets its session go, which gets a TTL once nothing pins it.
+local function let_go(base, session, member, ttl)
+  call('SREM', base .. 'ns:' .. session, member)
+  if call('EXISTS', base .. 'd:s' .. session) == 0 and not has_dirty_namespaces(base, session) then
+    call('PEXPIRE', base .. 'h:s' .. session, ttl)
+  end
+end
+
+-- Drops a scope that nobody can reach any more, with its marks, claim and letters.  `ttl`: milliseconds that the session
+-- of a namespace stays if it is clean.
+local function drop_scope(ctl, base, member, ttl)
+  local session = call('HGET', base .. 'h:' .. member, 'd')
+  if call('EXISTS', base .. 'dead') == 1 then
+    local letters = call('SMEMBERS', base .. 'd:' .. member)
+    for i, field in ipairs(letters) do letters[i] = member .. field end
+    in_chunks('HDEL', base .. 'dead', letters)
+  end
+  call('DEL', base .. 'h:' .. member, base .. 'd:' .. member)
+  call('ZREM', base .. 'dirty', member)
+  call('ZREM', base .. 'since', member)
+  call('HDEL', ctl, 'c:' .. member, 't:' .. member)
+  if session then let_go(base, session, member, ttl) end
+end
+
+-- R15: a clean scope gets a TTL; a session only when no namespace of it is dirty.
 local function unpin(base, member, hash, ttl)
   local kind = string.sub(member, 1, 1)
   if kind == 's' and has_dirty_namespaces(base, string.sub(member, 2)) then return end
   call('PEXPIRE', hash, ttl)
   local session = kind == 'n' and call('HGET', hash, 'd')
-  if not session then return end
-  call('SREM', base .. 'ns:' .. session, member)
-  if not has_dirty_namespaces(base, session) and call('EXISTS', base .. 'd:s' .. session) == 0 then
-    call('PEXPIRE', base .. 'h:s' .. session, ttl)
-  end
+  if session then let_go(base, session, member, ttl) end
 end
 
 -- Whether nothing of a user is let in, since all that there was is being erased.  A date absurdly far ahead is none.

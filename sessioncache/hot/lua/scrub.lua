@@ -1,15 +1,18 @@
 #!lua flags=allow-oom
 -- include: prelude
--- Drops what an erased user left behind in Redis, once SQL knows that it is dead.
+-- Drops what nobody can reach any more: what an erased user left behind, once SQL knows that it is dead; a namespace of
+-- which the session is in another life, or nowhere.
 --
 -- KEYS   control of the bucket, hash of the scope
--- ARGV   the scope revision that SQL knows, parents (see mark)
--- Reply  {'ok', whether it was dropped}: not what has been written since
--- Guards R14 (a tombstone goes only when SQL has it)
+-- ARGV   the scope revision that SQL knows, parents (see mark), milliseconds a clean scope stays
+-- Reply  {'ok', whether it was dropped}: not what has been written since, nor a namespace of a living session
+-- Guards R5, R14 (a tombstone goes only when SQL has it)
 
 local base, member = names(KEYS[1], KEYS[2])
-local revision = call('HGET', KEYS[2], 'r')
-if not revision or rev_number(revision) > rev_number(ARGV[1]) then return {'ok', 0} end
-drop_scope(KEYS[1], base, member)
+local h = call('HMGET', KEYS[2], 'r', 'd', 'b')
+if not h[1] or rev_number(h[1]) > rev_number(ARGV[1]) then return {'ok', 0} end
+local problem = h[2] and host_problem(base, h[2], enter(KEYS[1]), h[3])
+if h[2] and problem ~= 'gone' and problem ~= 'cold' then return {'ok', 0} end
+drop_scope(KEYS[1], base, member, ARGV[3])
 if #ARGV[2] > 32 then leave_unflushed(base, member, ARGV[2]) end
 return {'ok', 1}

@@ -4,7 +4,7 @@
 --
 -- KEYS   control of the bucket, hash of the scope
 -- ARGV   the token (random), milliseconds after which another loader may take over, '1' for a revalidation;
---        of a namespace that is to be loaded: parents (see mark)
+--        of a namespace that is to be loaded: parents (see mark), '' else; milliseconds a clean scope stays
 -- Reply  {'token', incarnation, org, app, user, session, session's scope, namespace of the hash, birth of a namespace} {'hot'} (nothing to do)
 --        {'wait', milliseconds} {'register', 1} {'revalidate', 1} {'host', 'cold' or 'revalidate', its session's scope} {'gone'}
 -- Guards R12 (others wait), R13 (the slot, bound to the incarnation), R17 (nothing is read before SQL knows the incarnation)
@@ -19,13 +19,13 @@ if string.sub(member, 1, 1) == 'n' then
   local birth = call('HGET', base .. 'h:s' .. session, 'b') or ''
   local problem = host_problem(base, session, inc, ARGV[3] == '1' and h[9] or birth)
   if problem == 'gone' and h[1] and ARGV[3] == '1' then
-    drop_scope(KEYS[1], base, member)
+    drop_scope(KEYS[1], base, member, ARGV[5])
     return {'hot'}
   end
   if problem == 'gone' then return {'gone'} end
   if problem then return {'host', problem, session} end
   if h[1] and ARGV[3] ~= '1' and h[9] ~= birth then -- of an earlier life
-    drop_scope(KEYS[1], base, member)
+    drop_scope(KEYS[1], base, member, ARGV[5])
     h = {}
   end
   h[9] = birth

@@ -17,11 +17,12 @@ if before then return reply_again(parts, before) end
 local refusal = check_parts(parts)
 if refusal then return refuse(parts[1], refusal) end
 
-local any, within = false, false
+local any, within, more = false, false, false
 for _, p in ipairs(parts) do
   p.changed = #p.marks > 0
   any = any or p.changed
   within = within or (p.changed and p.kind == 'n')
+  more = more or (p.changed and p.kind == 'n' and p.had == 0)
 end
 local own = #parts > 1 and parts[2].kind == 'n' and parts[2] or parts[1]
 if not any then return report(parts, own.v) end
@@ -32,4 +33,5 @@ for _, p in ipairs(parts) do
   elseif p.changed then write_scope(p, revision, p.kind == 's' and {'h', revision, 'u', revision} or {}) end
 end
 if within and not parts[1].changed then write_head(parts[1], revision, {}) end
+if more then call('HSET', parts[1].hash, 'l', revision) end -- whoever has listed the namespaces is told
 return report(parts, revision)

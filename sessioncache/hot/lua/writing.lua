@@ -36,7 +36,7 @@ local function load_scope(p, session)
   if p.kind == 'n' and h[3] ~= session.b then return 'cold' end -- of another life of its session
   if h[1] ~= p.inc or h[10] then return 'revalidate' end
   p.r, p.b, p.deleted, p.f, p.n, p.z = h[2], h[3], h[5], h[6] or ZERO, tonumber(h[7]), tonumber(h[8])
-  p.v = h[9] or h[2]
+  p.v, p.had = h[9] or h[2], p.n
   p.cleared = h[4] and rev_number(h[4]) or 0
   if p.kind == 's' and p.birth ~= '+' and (p.deleted or (p.birth ~= '' and h[3] ~= p.birth)) then return 'gone' end -- R5
   if p.if_revision ~= '' and p.if_revision ~= p.v then return 'stale' end
