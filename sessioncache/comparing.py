@@ -31,6 +31,8 @@ async def compare(tiers: Tiers, bucket: int, member: str) -> bool:
         await tiers.backlog.scrub(place, LARGEST)
         return True
     stored = await tiers.durable.read_everything(place.ref, content.incarnation.decode())
+    if stored and place.ref.holder:  # the head is that of its session
+        stored = replace(stored, head=replace(stored.head, updated=0))
     again = await _clean(tiers, place)
     if again is None or again.head.get(b"r") != content.head.get(b"r"):
         return True

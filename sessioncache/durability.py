@@ -103,8 +103,9 @@ async def _shown_by_sql(tiers: Tiers, pending: Pending, state: FlushState, *, pa
     if patient and unchanged and state.marks:
         return False
     with within(tiers.settings.timeout):
-        evidence = await tiers.durable.evidence(pending.place.ref, list(pending.entries))
-    if _proves(pending, evidence):
+        ref, keys = pending.place.ref, list(pending.entries)
+        evidence = await tiers.durable.evidence(ref, keys, oldest=bool(pending.whole))
+    if _proves(pending, evidence, clean=unchanged and not state.marks):
         return True
     if unchanged and state.marks:
         return False
@@ -112,11 +113,11 @@ async def _shown_by_sql(tiers: Tiers, pending: Pending, state: FlushState, *, pa
     return False
 
 
-def _proves(pending: Pending, evidence: Evidence) -> bool:
+def _proves(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:
     """A row at or above the writes will do while the fence names their incarnation; else it must be the very row."""
-    if pending.whole:
-        return False
     in_force = evidence.fence == pending.incarnation.decode()
+    if pending.whole and not (in_force and _shows_clear(pending, evidence, clean=clean)):
+        return False
     head = evidence.head
     if pending.head:
         updated, touched = head.updated if head else 0, decode_revision(pending.head)
@@ -136,15 +137,25 @@ def _proves(pending: Pending, evidence: Evidence) -> bool:
     return True
 
 
+def _shows_clear(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:
+    """Whether nothing that was cleared lives in SQL; as long as the scope is dirty, some of it may be on its way."""
+    head, whole = evidence.head, decode_revision(pending.whole)
+    if head is None:
+        return False
+    return head.cleared >= whole or (clean and (evidence.oldest is None or evidence.oldest > whole))
+
+
 def _is_row(row: Entry | None, revision: int, text: bytes) -> bool:
     return row is not None and row.revision == revision and fingerprint(row.text) == text
 
 
 async def _check_still_hot(tiers: Tiers, pending: Pending, marks: int) -> None:
     """Raise WriteLostError unless the hot tier still holds exactly what was written."""
-    wanted = Wanted(pending.place, keys=list(pending.entries))
+    wanted = [Wanted(pending.place, keys=list(pending.entries))]
+    if pending.place.ref.holder:  # a namespace can be read beside its session only
+        wanted.insert(0, Wanted(tiers.layout.host(pending.place, pending.place.ref.holder), keys=[]))
     try:
-        (content,) = await tiers.perform(lambda: tiers.hot.read([wanted]))
+        content = (await tiers.perform(lambda: tiers.hot.read(wanted)))[-1]
     except Gone:
         if marks:
             return  # the session's tombstone is still to be flushed

@@ -36,7 +36,7 @@ class Head:
     token_total: int = 0
     forked_from: str = ""
     values_revision: int = 0
-    """The revision of the session's own keys."""
+    """The revision of the session's own keys; of a namespace, of its keys."""
     updated: int = 0
     """The revision of the last write to the session's own keys or namespaces, touch or rename."""
     namespace: str = ""

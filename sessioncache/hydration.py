@@ -161,6 +161,7 @@ def _fields(place: Place, stored: StoredScope) -> list[tuple[bytes, bytes]]:
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
     if place.ref.kind is ScopeKind.NAMESPACE:
         fields[b"d"] = place.parents
+        fields[b"v"] = encode_revision(stored.head.values_revision)
     fields[b"r"] = encode_revision(stored.known)
     fields[b"p"] = fields[b"r"]  # what SQL knew and is not here was deleted
     fields[b"n"] = b"%d" % len(stored.entries)

@@ -28,7 +28,7 @@ class Pending:
     head: bytes = b""
     """The revision at which a touch or a new title changed the head alone."""
     whole: bytes = b""
-    """The revision at which the scope was cleared: of that only being flushed through is evidence."""
+    """The revision at which the scope was cleared."""
 
     def settled(self, state: FlushState) -> bool:
         """Flushed through, in the incarnation of the writes (R11)."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Row, Select, case, literal_column, select
+from sqlalchemy import Row, Select, case, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
@@ -39,6 +39,8 @@ class Evidence:
     head: Head | None
     rows: dict[str, Entry]
     """The rows of the keys that were asked for, tombstones too (with an empty text); absent ones are left out."""
+    oldest: int | None = None
+    """The smallest revision of any living row of the scope, if that was asked for; None where there is none."""
 
 
 async def read_clock(connection: AsyncConnection) -> int:
@@ -67,15 +69,25 @@ async def read_everything(connection: AsyncConnection, scope: ScopeRef, incarnat
     return replace(stored, entries=[Entry(row.key, row.revision, row.value.encode()) for row in rows])
 
 
-async def read_evidence(connection: AsyncConnection, scope: ScopeRef, keys: Sequence[str]) -> Evidence:
-    """What SQL knows of `scope` and of `keys` of it (without prefix)."""
+async def read_evidence(
+    connection: AsyncConnection, scope: ScopeRef, keys: Sequence[str], *, oldest: bool = False
+) -> Evidence:
+    """What SQL knows of `scope` and of `keys` of it (without prefix); `oldest`: and of its oldest living row."""
     fences = await read_fences(connection, [scope.bucket])
-    heads = await _read_heads(connection, [scope])
+    head = (await _read_heads(connection, [scope])).get(scope.rows_id)
     query = select(_STATE.key, _STATE.revision, _STATE.value).where(
         _STATE.scope_id == scope.rows_id, _STATE.key_id.in_([key_id(scope.namespace, key) for key in keys])
     )
     rows = {key: Entry(key, revision, value.encode()) for key, revision, value in await connection.execute(query)}
-    return Evidence(fences.get(scope.bucket), heads.get(scope.rows_id), rows)
+    first = await _read_oldest(connection, scope, head.cleared if head else 0) if oldest else None
+    return Evidence(fences.get(scope.bucket), head, rows, first)
+
+
+async def _read_oldest(connection: AsyncConnection, scope: ScopeRef, cleared: int) -> int | None:
+    mine = (_STATE.scope_id == scope.rows_id) & (_STATE.namespace == scope.namespace)
+    living = select(func.min(_STATE.revision)).where(mine, ~_STATE.deleted, _STATE.revision > cleared)
+    found: int | None = (await connection.execute(living)).scalar_one()
+    return found
 
 
 async def read_namespaces(connection: AsyncConnection, scope_id: str) -> list[str]:
@@ -128,10 +140,11 @@ def _by_namespace(refs: Sequence[ScopeRef]) -> dict[str, dict[str, str]]:
 def _stored(ref: ScopeRef, head: Head | None, rows: list[StoredRow]) -> StoredScope | None:
     if head is None and not rows:
         return None
-    known = max((row.revision for row in rows), default=0)
+    latest = max((row.revision for row in rows), default=0)
     if head is None:
-        head = Head(ref.org, ref.app, ref.user, ref.session, revision=known)
-    known = max(known, head.revision, head.cleared, head.birth)
-    head = replace(head, namespace=ref.namespace)
+        head = Head(ref.org, ref.app, ref.user, ref.session, revision=latest)
+    known = max(latest, head.revision, head.cleared, head.birth)
+    if ref.namespace:  # the head is that of its session
+        head = replace(head, namespace=ref.namespace, values_revision=latest)
     living = [] if head.deleted else [row for row in rows if not row.deleted and row.revision > head.cleared]
     return StoredScope(head, [Entry(row.key, row.revision, row.value.encode()) for row in living], known)

@@ -183,10 +183,13 @@ class DurableTier:
             return await purging.purge(connection, most, older_than=2 * self._max_age)
 
     @_whole
-    async def evidence(self, scope: ScopeRef, keys: Sequence[str]) -> Evidence:
-        """What SQL knows of a scope and of some of its keys (without prefix), in one snapshot with the fence (R11)."""
+    async def evidence(self, scope: ScopeRef, keys: Sequence[str], *, oldest: bool = False) -> Evidence:
+        """What SQL knows of a scope and of some of its keys (without prefix), in one snapshot with the fence (R11).
+
+        `oldest`: also of its oldest living row.
+        """
         async with reading_transaction(self.engine) as connection:
-            return await reading.read_evidence(connection, scope, keys)
+            return await reading.read_evidence(connection, scope, keys, oldest=oldest)
 
     @_whole
     async def namespaces(self, session: ScopeRef) -> list[str]:
