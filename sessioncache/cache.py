@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 _MANY_LEDGERS = 1_024
 """Handles with writes that are not known to be durable, from which on the cache looks which of them are by now."""
+_NOTE_AGAIN = 30.0
+"""Seconds after which a retention that could not be noted is tried again."""
 
 
 class SessionCache:
@@ -67,6 +70,7 @@ class SessionCache:
         self._many = _MANY_LEDGERS
         self._resources = resources
         seconds = tiers.settings.retention
+        self._note_from = 0.0
         self._to_note = None if seconds is None else Retention(self.org, self.app, float(seconds))
 
     @classmethod
@@ -319,14 +323,22 @@ class SessionCache:
     async def _ledger_source(self) -> Callable[[], Ledger]:
         """Where a new handle gets its ledger; now and then forgets what is durable, so that memory stays bounded."""
         if self._to_note is not None:
-            with suppress(DurableTierUnavailableError):  # what is hot works on; the next call tries again
-                await note(self._tiers, self._to_note)
-                self._to_note = None
+            await self._note_retention(self._to_note)
         if len(self._ledgers) >= self._many:
             self._many = len(self._ledgers) + _MANY_LEDGERS  # one call at a time looks
             await prune(self._tiers, list(self._ledgers)[:_MANY_LEDGERS])
             self._many = len(self._ledgers) + _MANY_LEDGERS
         return self._open_ledger
+
+    async def _note_retention(self, retention: Retention) -> None:
+        """Tried by one call at a time, and not by each while SQL is away: what is hot works on."""
+        now = monotonic()
+        if now < self._note_from:
+            return
+        self._note_from = now + _NOTE_AGAIN
+        with suppress(DurableTierUnavailableError):
+            await note(self._tiers, retention)
+            self._to_note = None
 
 
 class _Bound(SessionCache):

@@ -38,7 +38,8 @@ async def test_a_session_that_leaves_redis_while_both_tiers_are_read_is_erased_t
     monkeypatch.setattr(durable, "owned", read_and_leave)
     await cache.erase_user("ada")
     head = head_row(urls.database, SCOPE)
-    assert head is not None and head[2]
+    assert head is not None
+    assert head[2]
     assert fetch(urls.database, "SELECT value FROM sessioncache_state WHERE value <> ''") == []
 
 

@@ -11,7 +11,7 @@ from sessioncache.hot.layout import Place
 from sessioncache.scopes import ScopeRef, namespace_ref
 from tests.conftest import StartRedis
 from tests.faults.test_older_copies import CONFIG, Copies
-from tests.helpers import Urls, connect, drain, evict, raw, session, upgrade
+from tests.helpers import Urls, connect, drain, session, upgrade
 from tests.keys import check_keys
 
 SCOPE = session("ada", "s1")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from sessioncache.comparing import compare
 from sessioncache.deadline import within
 from sessioncache.durable.errors import FencedOff
-from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, OutcomeUnknownError
 from sessioncache.restoring import hot_scopes
 from sessioncache.retention import expire
 from sessioncache.tiers import Tiers
@@ -36,7 +36,7 @@ class Janitor:
         """One turn after the other, until cancelled."""
         while True:
             await asyncio.sleep(self._every)
-            with suppress(HotTierUnavailableError, DurableTierUnavailableError):
+            with suppress(HotTierUnavailableError, DurableTierUnavailableError, OutcomeUnknownError):
                 if await self._tiers.backlog.take_turn("janitor", self._every * 0.9):
                     await self.turn()
 
