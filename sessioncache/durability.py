@@ -109,7 +109,7 @@ async def _shown_by_sql(tiers: Tiers, pending: Pending, state: FlushState, *, pa
         return True
     if unchanged and state.marks:
         return False
-    await _check_still_hot(tiers, pending, state.marks)
+    await _check_still_hot(tiers, pending)
     return False
 
 
@@ -149,15 +149,17 @@ def _is_row(row: Entry | None, revision: int, text: bytes) -> bool:
     return row is not None and row.revision == revision and fingerprint(row.text) == text
 
 
-async def _check_still_hot(tiers: Tiers, pending: Pending, marks: int) -> None:
+async def _check_still_hot(tiers: Tiers, pending: Pending) -> None:
     """Raise WriteLostError unless the hot tier still holds exactly what was written."""
-    wanted = [Wanted(pending.place, keys=list(pending.entries))]
-    if pending.place.ref.holder:  # a namespace can be read beside its session only
-        wanted.insert(0, Wanted(tiers.layout.host(pending.place, pending.place.ref.holder), keys=[]))
+    place, wanted = pending.place, [Wanted(pending.place, keys=list(pending.entries))]
+    if place.ref.holder:  # a namespace can be read beside its session only
+        place = tiers.layout.host(place, place.ref.holder)
+        wanted.insert(0, Wanted(place, keys=[]))
     try:
         content = (await tiers.perform(lambda: tiers.hot.read(wanted)))[-1]
     except Gone:
-        if marks:
+        (session,) = await tiers.perform(lambda: tiers.hot.flush_state([place]))
+        if session.marks:
             return  # the session's tombstone is still to be flushed
         content = None
     if content is None or not _holds(content, pending):

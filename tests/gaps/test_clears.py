@@ -6,7 +6,7 @@ import pytest
 
 from sessioncache import FlushTimeoutError, SessionCache
 from sessioncache.session import Session
-from tests.helpers import Urls, connect, drain, evict, fetch
+from tests.helpers import Urls, connect, drain, evict, execute, fetch
 
 
 async def cleared(cache: SessionCache, urls: Urls) -> Session:
@@ -39,5 +39,15 @@ async def test_a_clear_is_not_durable_before_it_is_flushed_though_sql_has_no_key
     await made.set("a", 1)
     await made.clear()
     assert fetch(urls.database, "SELECT key FROM sessioncache_state") == []
+    with pytest.raises(FlushTimeoutError):
+        await made.flush(1)
+
+
+async def test_a_clear_is_not_shown_while_sql_has_an_older_key(cache: SessionCache, urls: Urls) -> None:
+    made = await cleared(cache, urls)
+    await drain(urls)
+    evict(urls.redis)
+    older = "UPDATE sessioncache_state SET deleted = false, value = '1', revision = ? WHERE key = 'a'"
+    execute(urls.database, older, made.revision - 1)
     with pytest.raises(FlushTimeoutError):
         await made.flush(1)

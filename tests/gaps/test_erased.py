@@ -49,3 +49,11 @@ async def test_an_erasure_that_comes_late_takes_no_rows_of_a_session_that_lives_
         await durable_helpers.put(tier, durable_helpers.dirt(ref, 20, {"k": b"1"}, birth=20, cleared=19))
         await tier.erase(owner, 10, [Tombstone(ref, 10)], durable_helpers.INCARNATION)
         assert await durable_helpers.values_of(tier, ref) == {"k": b"1"}
+
+
+async def test_what_a_stopped_worker_still_holds_of_a_deleted_session_is_left_out(database_url: str) -> None:
+    ref = durable_helpers.session()
+    async with durable_helpers.open_tier(database_url) as tier:
+        await durable_helpers.put(tier, durable_helpers.dirt(ref, 10, birth=3, cleared=10, deleted=True))
+        await durable_helpers.put(tier, durable_helpers.dirt(ref, 5, {"k": b"1"}, birth=3, cleared=2))
+        assert await durable_helpers.count_rows(tier, "state") == 0

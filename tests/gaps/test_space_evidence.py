@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessioncache import SessionCache, WriteLostError
+from sessioncache import FlushTimeoutError, SessionCache, WriteLostError
 from sessioncache.comparing import compare
 from sessioncache.scopes import namespace_ref
 from tests.helpers import Urls, drain, evict, raw, session
@@ -21,6 +21,20 @@ async def test_flush_tells_that_redis_forgot_what_was_written_to_a_namespace(cac
         client.flushall()
     with pytest.raises(WriteLostError):
         await tools.flush(3)
+
+
+async def test_what_was_written_to_a_namespace_is_settled_by_the_delete_of_its_session(
+    cache: SessionCache, urls: Urls
+) -> None:
+    made = await cache.create("ada", session_id="s1")
+    await drain(urls)
+    tools = made.namespace("tools")
+    await tools.set("k", 1)
+    await cache.delete("ada", "s1")
+    with pytest.raises(FlushTimeoutError):
+        await tools.flush(1)
+    await drain(urls)
+    await tools.flush(3)
 
 
 async def test_a_namespace_that_is_the_same_in_both_tiers_is_not_amiss(cache: SessionCache, urls: Urls) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.catalogue import client, flushing, forgetting, hydrating, listing, writing
+from tests.mutants.catalogue import client, flushing, forgetting, hydrating, listing, spaces, writing
 from tests.mutants.mutation import Mutation
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -11,5 +11,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     *hydrating.MUTATIONS,
     *forgetting.MUTATIONS,
     *listing.MUTATIONS,
+    *spaces.MUTATIONS,
     *client.MUTATIONS,
 )

@@ -102,7 +102,7 @@ MUTATIONS = (
     Mutation(
         "the fence is not locked",
         "R17",
-        _DURABLE + "flushing.py",
+        _DURABLE + "fence.py",
         "query.order_by(fence.bucket).with_for_update(read=True)",
         "query.order_by(fence.bucket)",
         ("test_durable_flush.py::test_the_fence_cannot_move_before_the_flush_commits",),
