@@ -48,6 +48,29 @@ async def test_a_newer_row_of_sql_replaces_what_redis_has_and_its_mark_goes(benc
     assert await bench.values(place) == {"k": b'"sql"'}
 
 
+async def test_a_letter_goes_with_the_mark_that_sql_has_settled(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    written = await bench.write(place, put("k", '"poison"'))
+    await bench.refuse(place, "k")
+    bench.fail_over()
+    await bench.register()
+    await bench.merge(place, Entry("k", decode_revision(written.revision) + 1, b""))
+    assert bench.marks(place) == set()
+    assert not bench.ask("EXISTS", bench.key(place, "dead"))
+
+
+async def test_letters_go_with_the_marks_of_a_scope_that_redis_lost(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("k", '"poison"'))
+    await bench.refuse(place, "k")
+    await bench.write(place, put("l", "1"))
+    bench.ask("DEL", place.hash)
+    assert await bench.backlog.read_dirt([(place.ref.bucket, place.ref.member)]) == [None]
+    assert not bench.ask("EXISTS", bench.key(place, "dead"))
+
+
 async def test_what_sql_refused_is_stamped_above_it_and_flushed(bench: Bench) -> None:
     place, newer = await refused_by_sql(bench)
     assert await bench.merge(place, Entry("k", newer, b'"sql"')) == 1

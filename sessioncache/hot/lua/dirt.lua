@@ -17,10 +17,7 @@ local base, member = names(ctl, hash)
 local names_ = {'r', 'b', 'c', 'x', 'v', 'h', 'u', 'o', 'a', 'w', 's', 't', 'm', 'k', 'q', 'd', 'g'}
 local have = call('HMGET', hash, 'i', 'y', unpack(names_))
 if not have[1] then
-  call('DEL', base .. 'd:' .. member)
-  call('ZREM', base .. 'dirty', member)
-  call('ZREM', base .. 'since', member)
-  call('HDEL', ctl, 'c:' .. member)
+  drop_scope(ctl, base, member, ARGV[1])
   return {'missing'}
 end
 local session = have[18]

@@ -110,6 +110,10 @@ for name, entry in pairs(entries) do
 end
 
 in_chunks('SREM', dirty, unmark)
+if call('EXISTS', base .. 'dead') == 1 then -- R10: what SQL has settled needs no letter
+  for i, name in ipairs(unmark) do unmark[i] = member .. name end
+  in_chunks('HDEL', base .. 'dead', unmark)
+end
 local left = call('SCARD', dirty)
 if left > 0 then
   call('ZADD', base .. 'dirty', 'NX', now(), member)

@@ -73,8 +73,8 @@ MUTATIONS = (
         "a namespace is asked for without its session",
         "R11",
         _DURABILITY,
-        "    if pending.place.ref.holder:",
-        "    if False:",
+        "    if place.ref.holder:  # a namespace can be read",
+        "    if False:  #",
         (_EVIDENCE + "test_flush_tells_that_redis_forgot_what_was_written_to_a_namespace",),
     ),
     Mutation(
@@ -84,6 +84,14 @@ MUTATIONS = (
         '        fields[b"v"] = encode_revision(stored.head.values_revision)\n',
         "",
         (_EVIDENCE + "test_a_namespace_keeps_its_revision_when_it_is_loaded_again",),
+    ),
+    Mutation(
+        "a letter outlives its mark",
+        "R10",
+        _LUA + "merge.lua",
+        "  in_chunks('HDEL', base .. 'dead', unmark)\n",
+        "",
+        ("gaps/test_merge.py::test_a_letter_goes_with_the_mark_that_sql_has_settled",),
     ),
     Mutation(
         "a clear is shown while it is dirty",
