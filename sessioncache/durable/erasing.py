@@ -72,27 +72,33 @@ async def erase(
         raise FencedOff([user.bucket])
     if connection.dialect.name == "sqlite":
         await connection.exec_driver_sql("PRAGMA secure_delete = ON")
-    rows = sorted((_blank_session(user, one) for one in tombstones), key=lambda row: str(row[0]))
+    rows = await _heads(connection, user, tombstones)
     for at in range(0, len(rows), _MOST):
-        part = rows[at : at + _MOST]
-        await bulk.HEADS[ScopeKind.SESSION].upsert(connection, part)
-        # Not of one that lives again: its rows are newer than the tombstone.
-        dead = select(_SESSION.scope_id).where(_SESSION.scope_id.in_([row[0] for row in part]), _SESSION.deleted)
-        await connection.execute(delete(schema.state).where(_STATE.scope_id.in_(dead)))
+        await _erase_sessions(connection, rows[at : at + _MOST])
     await bulk.HEADS[ScopeKind.USER].upsert(connection, [_blank_user(user, revision)])
-    await _blank_identities(connection, user, revision)
-    dead = select(_SESSION.scope_id).where(_SESSION.user_scope_id == user.id, _SESSION.deleted)
-    await connection.execute(delete(schema.state).where(_STATE.scope_id.in_(dead)))
+    ours = (_USER.scope_id == user.id) & (_USER.revision <= revision)  # it may have been there at the same revision
+    await connection.execute(update(schema.user_scope).where(ours).values(user_id=""))
     await connection.execute(delete(schema.state).where(_STATE.scope_id == user.id, _STATE.revision <= revision))
 
 
-async def _blank_identities(connection: AsyncConnection, user: ScopeRef, revision: int) -> None:
-    """Of what was there before at the same revision, and of sessions that were deleted earlier."""
-    dead = (_SESSION.user_scope_id == user.id) & _SESSION.deleted
+async def _heads(connection: AsyncConnection, user: ScopeRef, tombstones: Sequence[Tombstone]) -> list[bulk.Row]:
+    """The rows of the sessions, by id, since a flush takes its locks in that order.
+
+    Those that were deleted earlier and still bear names come at revision 0: SQL refuses that, and locks them.
+    """
+    named = (_SESSION.user_scope_id == user.id) & _SESSION.deleted & (_SESSION.session_id != "")
+    dead = await connection.execute(select(_SESSION.scope_id, _SESSION.session_id).where(named))
+    by_id = {one.session.id: one for one in (*(Tombstone(_session(user, *row), 0) for row in dead), *tombstones)}
+    return [_blank_session(user, by_id[scope_id]) for scope_id in sorted(by_id)]
+
+
+async def _erase_sessions(connection: AsyncConnection, rows: Sequence[bulk.Row]) -> None:
+    """Put the tombstones; what is dead then loses its names and its rows.  One that lives again is left alone."""
+    await bulk.HEADS[ScopeKind.SESSION].upsert(connection, rows)
+    dead = _SESSION.scope_id.in_([row[0] for row in rows]) & _SESSION.deleted
     blank = {"user_id": "", "session_id": "", "title": "", "forked_from": ""}
     await connection.execute(update(schema.session).where(dead).values(**blank))
-    ours = (_USER.scope_id == user.id) & (_USER.revision <= revision)
-    await connection.execute(update(schema.user_scope).where(ours).values(user_id=""))
+    await connection.execute(delete(schema.state).where(_STATE.scope_id.in_(select(_SESSION.scope_id).where(dead))))
 
 
 def _blank_session(user: ScopeRef, one: Tombstone) -> bulk.Row:

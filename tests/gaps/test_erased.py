@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from sessioncache import SessionCache
@@ -57,3 +59,21 @@ async def test_what_a_stopped_worker_still_holds_of_a_deleted_session_is_left_ou
         await durable_helpers.put(tier, durable_helpers.dirt(ref, 10, birth=3, cleared=10, deleted=True))
         await durable_helpers.put(tier, durable_helpers.dirt(ref, 5, {"k": b"1"}, birth=3, cleared=2))
         assert await durable_helpers.count_rows(tier, "state") == 0
+
+
+async def test_erasures_and_flushes_of_the_same_sessions_do_not_deadlock(postgresql_url: str) -> None:
+    owner, refs = durable_helpers.user(), [durable_helpers.session(f"s{i}") for i in range(40)]
+    async with durable_helpers.open_tier(postgresql_url) as tier:
+
+        async def flush() -> None:
+            for at in range(100, 120):
+                dead = [durable_helpers.dirt(ref, at, cleared=at, deleted=True) for ref in refs[::2]]
+                living = [durable_helpers.dirt(ref, at, {"k": b"1"}, cleared=at - 1) for ref in refs[1::2]]
+                await durable_helpers.put(tier, *dead, *living, durable_helpers.dirt(owner, at, {"k": b"1"}))
+
+        async def erase() -> None:
+            for at in range(100, 120):
+                tombstones = [Tombstone(ref, at) for ref in refs[::3]]
+                await tier.erase(owner, at, tombstones, durable_helpers.INCARNATION)
+
+        await asyncio.gather(flush(), erase(), flush(), erase())

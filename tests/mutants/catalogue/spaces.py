@@ -33,8 +33,8 @@ MUTATIONS = (
         "a refused tombstone takes rows",
         "R7",
         "sessioncache/durable/erasing.py",
-        "[row[0] for row in part]), _SESSION.deleted)",
-        "[row[0] for row in part]))",
+        "_SESSION.scope_id.in_([row[0] for row in rows]) & _SESSION.deleted",
+        "_SESSION.scope_id.in_([row[0] for row in rows])",
         (_ERASED + "test_an_erasure_that_comes_late_takes_no_rows_of_a_session_that_lives_again",),
     ),
     Mutation(
