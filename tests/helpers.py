@@ -144,13 +144,21 @@ def head_row(database_url: str, scope: ScopeRef) -> tuple[int, int, bool] | None
 
 def stored_values(database_url: str, scope: ScopeRef) -> dict[str, Any] | None:
     """The living values of a scope, decoded from the rows; None where SQL has no living head of it."""
+    spaces = stored_namespaces(database_url, scope)
+    return None if spaces is None else spaces.get("", {})
+
+
+def stored_namespaces(database_url: str, scope: ScopeRef) -> dict[str, dict[str, Any]] | None:
+    """The living values of a session by namespace, the plain keys under ``""``; None where SQL has no living head."""
     head = head_row(database_url, scope)
     if head is None or head[2]:
         return None
-    rows = fetch(
-        database_url, "SELECT key, value, revision, deleted FROM sessioncache_state WHERE scope_id = ?", scope.id
-    )
-    return {key: json.loads(value) for key, value, revision, deleted in rows if not deleted and revision > head[1]}
+    query = "SELECT namespace, key, value, revision, deleted FROM sessioncache_state WHERE scope_id = ?"
+    spaces: dict[str, dict[str, Any]] = {}
+    for namespace, key, value, revision, deleted in fetch(database_url, query, scope.id):
+        if not deleted and revision > head[1]:
+            spaces.setdefault(namespace, {})[key] = json.loads(value)
+    return spaces
 
 
 # ---- the hot tier, raw
