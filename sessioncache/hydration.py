@@ -152,7 +152,8 @@ def _empty(place: Place) -> StoredScope:
 def _of_life(stored: StoredScope, birth: int) -> StoredScope:
     """A namespace as it is in the life of its session that began at `birth`."""
     living = [entry for entry in stored.entries if entry.revision >= birth]
-    return replace(stored, head=replace(stored.head, birth=birth, cleared=birth - 1), entries=living)
+    head = replace(stored.head, birth=birth, cleared=birth - 1)
+    return StoredScope(head, living, known=max(stored.known, birth))
 
 
 def _fields(place: Place, stored: StoredScope) -> list[tuple[bytes, bytes]]:
