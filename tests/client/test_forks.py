@@ -19,6 +19,7 @@ from sessioncache import (
     WriteLostError,
 )
 from tests.helpers import Urls, connect, dirty, drain, evict, raw, session, stored_namespaces, stored_values
+from tests.keys import check_keys
 from tests.proxy import Proxy
 from tests.waiting import wait_until_async
 
@@ -56,6 +57,8 @@ async def whole(cache: SessionCache, session_id: str) -> tuple[dict[str, Any], d
 async def settle(urls: Urls) -> None:
     """Flush everything and evict all that is clean."""
     await drain(urls)
+    with raw(urls.redis) as client:
+        check_keys(client)
     assert dirty(urls.redis) == 0
     evict(urls.redis)
 

@@ -35,6 +35,7 @@ from tests.helpers import (
     stored_values,
     user,
 )
+from tests.keys import check_keys
 
 
 @pytest.fixture
@@ -57,6 +58,8 @@ async def values(cache: SessionCache, name: str = "skills", session_id: str = "s
 async def settle(urls: Urls) -> None:
     """Flush everything and evict all that is clean."""
     await drain(urls)
+    with raw(urls.redis) as client:
+        check_keys(client)
     assert dirty(urls.redis) == 0
     evict(urls.redis)
 
@@ -188,8 +191,10 @@ async def test_what_changes_nothing_in_a_namespace_moves_nothing(cache: SessionC
 async def test_a_write_to_a_namespace_on_another_revision_is_refused(
     cache: SessionCache, made: Session, skills: Namespace, urls: Urls
 ) -> None:
-    assert skills.revision == 0
-    first = await skills.update({"a": 1}, if_revision=0)
+    with pytest.raises(StaleSessionError):
+        await skills.update({"a": 1}, if_revision=skills.revision)  # never read
+    await skills.refresh()
+    first = await skills.update({"a": 1}, if_revision=skills.revision)
     await made.set("a", 1)
     await made.namespace("tools").set("a", 1)
     second = await skills.update({"a": 2}, if_revision=first)

@@ -34,6 +34,7 @@ from tests.helpers import (
     stored_values,
     user,
 )
+from tests.keys import check_keys
 
 _ROW = "SELECT title, message_count, token_total, updated, values_revision FROM sessioncache_session WHERE scope_id = ?"
 
@@ -61,6 +62,8 @@ def micros(moment: datetime) -> int:
 async def settle(urls: Urls) -> None:
     """Flush everything and evict all that is clean."""
     await drain(urls)
+    with raw(urls.redis) as client:
+        check_keys(client)
     assert dirty(urls.redis) == 0
     evict(urls.redis)
 

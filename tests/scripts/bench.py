@@ -17,7 +17,7 @@ import redis
 from fakeredis.aioredis import FakeRedis
 
 from sessioncache.entries import Committed, Dirt, Entry, Head, StoredScope
-from sessioncache.hot import backlog, incarnations, letters, merging, tier, unflushed
+from sessioncache.hot import backlog, forking, incarnations, letters, merging, tier, unflushed
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.calls import ANY, Acknowledged, Content, Deleted, Operation, Part, Refused, Wanted, Written
 from sessioncache.hot.incarnations import Incarnations
@@ -29,7 +29,7 @@ from sessioncache.hot.scripts import Script, load_script
 from sessioncache.hot.tier import HotTier
 from sessioncache.hot.unflushed import Unflushed
 from sessioncache.revisions import DIGITS, encode_revision
-from sessioncache.scopes import ScopeKind, app_ref, session_ref, user_ref
+from sessioncache.scopes import ScopeKind, app_ref, namespace_ref, session_ref, user_ref
 
 BUCKETS = 2
 START = 1_790_000_000_000_000
@@ -79,7 +79,7 @@ def install_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     for module in ("_socket._base", "commands_mixins.server_mixin", "_helpers"):
         monkeypatch.setattr(f"fakeredis.{module}.time", clock)
-    for user in (tier, unflushed, backlog, incarnations, merging, letters):
+    for user in (tier, unflushed, backlog, incarnations, merging, letters, forking):
         monkeypatch.setattr(user, "load_script", adapted)
     return clock
 
@@ -145,6 +145,10 @@ class Bench:
     def session(self, name: str = "s", user: str = "u") -> Place:
         """Where a session lies."""
         return self.layout.place(session_ref(BUCKETS, "org", "app", user, name))
+
+    def space(self, name: str = "n", session: str = "s") -> Place:
+        """Where a namespace of a session lies."""
+        return self.layout.place(namespace_ref(self.session(session).ref, name))
 
     def user(self, name: str = "u") -> Place:
         """Where a user's scope lies."""
