@@ -6,7 +6,7 @@
 -- ARGV   the token, milliseconds a clean scope stays, number of fields that were staged before;
 --        of a namespace parents (see mark) and birth of its session, '' and '' else; then fields and values
 -- Reply  {'ok'} {'retry'} (the token or something staged is lost, or another did it, or the session changed) {'register', 1}
--- Guards R12 (whole), R13 (consumes the token; never over an existing hash), R15 (a clean hash gets a TTL)
+-- Guards R12 (whole), R13 (consumes the token; never over an existing hash), R15 (a clean hash gets a TTL, a session with a dirty namespace none)
 
 local inc = enter(KEYS[1])
 if not inc then return {'register', 1} end
@@ -25,7 +25,11 @@ if ARGV[3] ~= '0' then
 end
 call('HSET', KEYS[2], 'i', inc, unpack(ARGV, 6))
 call('PEXPIRE', KEYS[2], ARGV[2])
--- What is forked has all namespaces: whoever lists them is told that there may be one more.
+if string.sub(member, 1, 1) == 's' and has_dirty_namespaces(base, string.sub(member, 2)) then call('PERSIST', KEYS[2]) end
+-- What is forked has all namespaces: whoever lists them is told that there may be one more.  Never the birth again, hence above r.
 local host = base .. 'h:s' .. (ARGV[4] ~= '' and ARGV[4] or string.sub(member, 2))
-if ARGV[4] ~= '' or string.sub(member, 1, 1) == 's' then call('HSET', host, 'l', rev_digits(next_revision(rev_number(call('HGET', host, 'l') or ZERO)))) end
+if ARGV[4] ~= '' or string.sub(member, 1, 1) == 's' then
+  local h = call('HMGET', host, 'l', 'r')
+  call('HSET', host, 'l', rev_digits(next_revision(math.max(rev_number(h[1] or ZERO), rev_number(h[2] or ZERO)))))
+end
 return {'ok'}
