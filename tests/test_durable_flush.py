@@ -6,12 +6,13 @@ import asyncio
 import random
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sessioncache.durable import flushing
+from sessioncache.durable import bulk, flushing
 from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.durable.fence import Swap
 from sessioncache.durable.tier import DurableTier
@@ -264,6 +265,19 @@ async def test_a_big_scope_is_one_transaction(tier: DurableTier) -> None:
 def test_an_entry_without_text_is_a_deletion() -> None:
     (row,) = flushing.prepare([dirt(session(), 5, {"k": b""})]).entries
     assert row[4:] == ("", 5, True)
+
+
+async def test_heads_are_written_before_rows(tier: DurableTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    upsert = bulk.BulkTable.upsert
+
+    async def record(table: bulk.BulkTable, connection: AsyncConnection, rows: Sequence[bulk.Row]) -> int:
+        written.append(table.table.name.removeprefix("sessioncache_"))
+        return await upsert(table, connection, rows)
+
+    monkeypatch.setattr(bulk.BulkTable, "upsert", record)
+    await put(tier, *(dirt(ref, 5, {"k": b"1"}) for ref in (app(), session(), user())))
+    assert written == ["session", "user_scope", "app_scope", "state"]
 
 
 def test_heads_come_in_one_order_of_tables() -> None:

@@ -12,7 +12,7 @@ from sessioncache.hot.forking import Fork, Forking, MoreNamespaces, Spaces
 from sessioncache.hot.layout import Place
 from sessioncache.revisions import ZERO, decode_revision, encode_revision
 from tests.scripts.bench import SECOND, START, Bench, drop, put
-from tests.scripts.test_namespaces import load, with_dirty_namespaces, write
+from tests.scripts.spaces import load, with_dirty_namespaces, write
 
 
 def child(bench: Bench) -> Place:

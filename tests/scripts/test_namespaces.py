@@ -2,62 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from sessioncache.entries import Entry, Head
-from sessioncache.hot.calls import Dropped, Gone, Need, Operation, Part, Token, TokenLost, Unready, Wanted, Written
-from sessioncache.hot.layout import Place, fields_of, user_field
-from sessioncache.revisions import decode_revision, encode_revision
-from sessioncache.scopes import ScopeKind
+from sessioncache.entries import Entry
+from sessioncache.hot.calls import Dropped, Gone, Need, TokenLost, Unready, Wanted
+from sessioncache.hot.layout import Place
+from sessioncache.revisions import decode_revision
 from tests.scripts.bench import IDLE, REPLID, SECOND, START, Bench, put
-
-
-async def take(bench: Bench, place: Place) -> Token:
-    """The token of a namespace that is not hot."""
-    taken = await bench.hot.take_token(place)
-    assert isinstance(taken, Token)
-    return taken
-
-
-async def load(bench: Bench, place: Place, *entries: Entry, taken: Token | None = None) -> None:
-    """Hydrate a namespace with what SQL is said to have."""
-    taken = taken or await take(bench, place)
-    ref, birth = place.ref, decode_revision(taken.birth)
-    known = max([birth, *(entry.revision for entry in entries)])
-    head = Head(ref.org, ref.app, ref.user, ref.session, known, birth, birth - 1, namespace=ref.namespace)
-    flat = [*fields_of(head, ScopeKind.NAMESPACE), b"d", place.parents, b"n", b"%d" % len(entries)]
-    flat += [b"z", b"%d" % sum(len(entry.text) for entry in entries)]
-    for entry in entries:
-        flat += [user_field(entry.key), encode_revision(entry.revision) + entry.text]
-    await bench.hot.install(place, taken.value, flat, staged=0, birth=taken.birth)
-
-
-async def write(bench: Bench, place: Place, *operations: Operation, birth: bytes = b"") -> Written:
-    """Write to a namespace through a handle of the present life."""
-    session = bench.session()
-    parts = [Part(session, [], birth or bench.field(session, "b")), Part(place, list(operations))]
-    written = await bench.hot.write(parts)
-    assert isinstance(written, Written)
-    return written
+from tests.scripts.spaces import load, take, with_dirty_namespaces, write
 
 
 async def read(bench: Bench, place: Place) -> dict[str, bytes]:
     """The texts of a namespace, as a reader of the present life sees them."""
     _, content = await bench.hot.read([Wanted(bench.session(), []), Wanted(place)])
     return {key: value[9:] for key, value in content.entries.items()}
-
-
-async def with_dirty_namespaces(bench: Bench, *names: str) -> Sequence[Place]:
-    """A clean session and dirty namespaces of it."""
-    session, places = bench.session(), [bench.space(name) for name in names]
-    await bench.create(session)
-    for place in places:
-        await load(bench, place)
-        await write(bench, place, put("k", "1"))
-    await bench.flush(session)
-    return places
 
 
 def listed(bench: Bench) -> set[bytes]:

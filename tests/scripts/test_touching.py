@@ -8,7 +8,7 @@ from sessioncache.hot import tier
 from sessioncache.hot.calls import Gone, Operation, Part, Refused, Touch, Unready, Written
 from sessioncache.revisions import encode_revision
 from tests.scripts.bench import SECOND, START, Bench, drop, put
-from tests.scripts.test_namespaces import load, write
+from tests.scripts.spaces import load, write
 
 CLEAR = Operation(b"C", "")
 

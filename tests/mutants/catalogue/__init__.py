@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.catalogue import client, flushing, forgetting, hydrating, listing, spaces, writing
+from tests.mutants.catalogue import client, ending, flushing, forgetting, hydrating, listing, spaces, writing
 from tests.mutants.mutation import Mutation
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -11,6 +11,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *hydrating.MUTATIONS,
     *forgetting.MUTATIONS,
     *listing.MUTATIONS,
-    *spaces.MUTATIONS,
+    *ending.MUTATIONS,
     *client.MUTATIONS,
+    *spaces.MUTATIONS,
 )
