@@ -66,6 +66,16 @@ async def test_a_write_to_a_namespace_pins_a_session_that_was_about_to_expire(be
     assert await read(bench, space) == {"k": b"1"}
 
 
+async def test_a_namespace_that_is_marked_by_itself_pins_its_session(bench: Bench) -> None:
+    session = bench.session()
+    (space,) = await with_dirty_namespaces(bench, "n")
+    await bench.flush(space)
+    assert await bench.merging.remark(space, space.parents) == 1
+    assert (bench.ttl(session.hash), bench.ttl(space.hash)) == (None, None)
+    await bench.flush(space)
+    assert bench.ttl(session.hash) == IDLE
+
+
 async def test_reading_gives_no_time_to_live_to_a_pinned_session(bench: Bench) -> None:
     (space,) = await with_dirty_namespaces(bench, "n")
     await bench.read(bench.session())

@@ -15,7 +15,7 @@ _PINNED = (
         _LUA + "prelude.lua",
         "    call('PERSIST', base .. 'h:s' .. parents)\n",
         "",
-        (_SPACES + "test_a_write_to_a_namespace_pins_a_session_that_was_about_to_expire",),
+        (_SPACES + "test_a_namespace_that_is_marked_by_itself_pins_its_session",),
     ),
     Mutation(
         "a clean session expires beside a dirty namespace",
