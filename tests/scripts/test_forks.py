@@ -125,6 +125,23 @@ async def test_a_session_that_was_loaded_may_have_namespaces_that_only_sql_knows
     assert not (await Forking(bench.hot).spaces(bench.session())).none_yet
 
 
+async def test_a_namespace_that_came_before_its_session_was_evicted_and_loaded_again_is_not_missed(
+    bench: Bench,
+) -> None:
+    session = bench.session()
+    await bench.install(session, known=START, birth=START)
+    spaces = await Forking(bench.hot).spaces(session)
+    await load(bench, bench.space())
+    await write(bench, bench.space(), put("k", "1"))
+    for place in (session, bench.space()):
+        await bench.flush(place)
+    bench.ask("DEL", session.hash)
+    bench.clock.move(1)
+    await bench.install(session, known=START + 1, birth=START)
+    with pytest.raises(MoreNamespaces):
+        await fork(bench, spaces=spaces)
+
+
 async def test_the_dirty_namespaces_are_told(bench: Bench) -> None:
     await with_dirty_namespaces(bench, "one", "two")
     assert sorted((await Forking(bench.hot).spaces(bench.session())).dirty) == ["one", "two"]

@@ -262,12 +262,12 @@ _FORKED = (
         (_SPACES + "test_each_namespace_that_comes_into_being_moves_the_mark_of_the_session",),
     ),
     Mutation(
-        "a loaded session is taken to have no namespaces",
+        "a session loaded again is taken to have no more namespaces",
         "R12",
         _LUA + "install.lua",
         "if ARGV[4] ~= '' or string.sub(member, 1, 1) == 's' then\n",
         "if ARGV[4] ~= '' then\n",
-        (_SPACES + "test_each_namespace_that_comes_into_being_moves_the_mark_of_the_session",),
+        (_FORKS + "test_a_namespace_that_came_before_its_session_was_evicted_and_loaded_again_is_not_missed",),
     ),
     Mutation(
         "a fork misses the namespaces that only SQL has",
