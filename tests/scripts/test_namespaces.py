@@ -137,8 +137,8 @@ async def test_a_write_to_a_namespace_moves_the_head_of_its_session_and_no_revis
     assert bench.field(session, "v") == created.revision
     assert bench.marks(session) == {b"!"}
     assert bench.since(session) == bench.clock.micros
-    (head,) = await bench.hot.unflushed("u", bench.user().ref.id, [session.ref.bucket])
-    assert head.updated == decode_revision(written.revision)
+    (listed,) = await bench.unflushed("u", session)
+    assert listed.head.updated == decode_revision(written.revision)
 
 
 async def test_the_dirt_of_a_namespace_comes_with_the_head_of_its_session(bench: Bench) -> None:
