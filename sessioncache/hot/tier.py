@@ -120,7 +120,7 @@ class HotTier:
 
     async def erase(self, place: Place, seconds: float) -> Stamp:
         """Erase a user's scope, and let nothing new of the user in for some seconds.  May be repeated."""
-        args = (int(seconds * 1_000_000),)
+        args = (int(seconds * 1_000_000), place.ref.user.encode())
         reply = await self.link.call(load_script("erase"), [place.control, place.hash], args)
         raise_unready(reply, [place])
         return Stamp(reply[1], reply[2], reply[3])

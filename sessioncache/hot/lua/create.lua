@@ -14,7 +14,7 @@ local before = applied_before(session)
 if before then return before end
 session.inc = enter(session.ctl)
 
-if is_erased(session.base, string.sub(session.parents, 33, 64)) then return refuse(session, {'erased'}) end
+if erased_until(session.base, string.sub(session.parents, 33, 64)) then return refuse(session, {'erased'}) end
 local problem = load_scope(session)
 if problem == 'revalidate' then return refuse(session, {'revalidate', 1}) end
 if problem == nil and not session.deleted then return refuse(session, {'exists'}) end

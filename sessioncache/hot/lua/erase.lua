@@ -3,7 +3,7 @@
 -- Erases the keys that all sessions of a user share, and lets nothing new of the user in for a while.
 --
 -- KEYS   control of the bucket, hash of the user's scope
--- ARGV   microseconds for which nothing is let in
+-- ARGV   microseconds for which nothing is let in, the user
 -- Reply  {'ok', revision, living keys, incarnation} {'register', 1} {'revalidate', 1} {'cold', 1}
 -- Guards R1 (mark first), R13, R14 (last cleared), R15 (works when memory is full)
 
@@ -17,13 +17,14 @@ if h[1] ~= inc or h[3] then return {'revalidate', 1} end
 
 local stamps = base .. 'erased'
 for _, user in ipairs(call('HKEYS', stamps)) do
-  if not is_erased(base, user) then call('HDEL', stamps, user) end
+  if not erased_until(base, user) then call('HDEL', stamps, user) end
 end
 call('HSET', stamps, string.sub(member, 2), string.format('%.0f', now() + tonumber(ARGV[1])))
 local revision = rev_digits(next_revision(rev_number(h[2])))
 mark(base, member, hash, {'!'}, '', delay)
 destroy_token(ctl, member)
-call('HSET', hash, 'r', revision, 'v', revision, 'h', revision, 'c', revision, 'n', 0, 'z', 0)
+-- The name is left out of what is read meanwhile (install.lua): with it, it is found, and dropped.
+call('HSET', hash, 'w', ARGV[2], 'r', revision, 'v', revision, 'h', revision, 'c', revision, 'n', 0, 'z', 0)
 local dead, letters = {}, {}
 for _, field in ipairs(call('HKEYS', hash)) do
   if string.sub(field, 1, 1) == '=' then

@@ -22,7 +22,7 @@ end
 local parent, child = part(2, 's', ARGV[9], ''), part(3, 's', '+', ARGV[11])
 local before = applied_before(parent)
 if before then return before end
-if is_erased(child.base, string.sub(child.parents, 33, 64)) then return refuse(parent, {'erased'}) end
+if erased_until(child.base, string.sub(child.parents, 33, 64)) then return refuse(parent, {'erased'}) end
 
 local problem = load_scope(parent)
 if problem == 'gone' then return refuse(parent, {'gone'}) end

@@ -6,7 +6,8 @@
 -- ARGV   the token, milliseconds a clean scope stays, number of fields that were staged before;
 --        of a namespace parents (see mark) and birth of its session, '' and '' else; then fields and values
 -- Reply  {'ok'} {'retry'} (the token or something staged is lost, or another did it, or the session changed) {'register', 1}
--- Guards R12 (whole), R13 (consumes the token; never over an existing hash), R15 (a clean hash gets a TTL, a session with a dirty namespace none)
+-- Guards R12 (whole), R13 (consumes the token; never over an existing hash), R14 (an erased user stays nameless), R15 (a
+--        clean hash gets a TTL, a session with a dirty namespace none)
 
 local inc = enter(KEYS[1])
 if not inc then return {'register', 1} end
@@ -26,6 +27,12 @@ end
 call('HSET', KEYS[2], 'i', inc, unpack(ARGV, 6))
 call('PEXPIRE', KEYS[2], ARGV[2])
 if string.sub(member, 1, 1) == 's' and has_dirty_namespaces(base, string.sub(member, 2)) then call('PERSIST', KEYS[2]) end
+-- Of an erased user no name is kept, and nothing after nothing new is let in: then it is read anew, with the name.
+local erased = string.sub(member, 1, 1) == 'u' and erased_until(base, string.sub(member, 2))
+if erased then
+  call('HDEL', KEYS[2], 'w')
+  call('PEXPIREAT', KEYS[2], math.floor(erased / 1000) - 1)
+end
 -- What is forked has all namespaces: whoever lists them is told that there may be one more.  Never the birth again, hence above r.
 local host = base .. 'h:s' .. (ARGV[4] ~= '' and ARGV[4] or string.sub(member, 2))
 if ARGV[4] ~= '' or string.sub(member, 1, 1) == 's' then

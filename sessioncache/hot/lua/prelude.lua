@@ -239,10 +239,11 @@ local function unpin(base, member, hash, ttl)
   if session then let_go(base, session, member, ttl) end
 end
 
--- Whether nothing of a user is let in, since all that there was is being erased.  A date absurdly far ahead is none.
-local function is_erased(base, user)
+-- Until when nothing of a user is let in, since all that there was is being erased; nil: it is.
+-- A date absurdly far ahead is none.
+local function erased_until(base, user)
   local till = tonumber(call('HGET', base .. 'erased', user) or 0)
-  return till > now() and till < now() + 3600000000
+  if till > now() and till < now() + 3600000000 then return till end
 end
 
 -- The run lease of a session, if one is held in this incarnation and life: its token, microseconds left.

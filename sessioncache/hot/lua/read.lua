@@ -11,9 +11,15 @@
 -- Guards R5 (birth, tombstone; a namespace is of one life), R12 (wholly hot or cold), R15 (EXPIRE XX: dirty hashes stay pinned), R17
 
 -- R15: never gives a TTL to a hash that has none; and writes nothing while more than `floor` is left.
-local function renew(key, ttl, floor)
+-- `ctl`: of a user's scope; what was read of an erased user stays no longer than nothing new is let in (install.lua).
+local function renew(key, ttl, floor, ctl)
   local left = call('PTTL', key)
-  if left >= 0 and left < floor then call('PEXPIRE', key, ttl, 'XX') end
+  if left < 0 or left >= floor then return end
+  if ctl then
+    local base, member = names(ctl, key)
+    if erased_until(base, string.sub(member, 2)) then return end
+  end
+  call('PEXPIRE', key, ttl, 'XX')
 end
 
 local function read(hash, keys)
@@ -60,7 +66,7 @@ for i = 1, #KEYS / 2 do
     elseif kind == 's' and (h[3] or (wanted ~= '' and wanted ~= h[2])) then return {'gone'}
     else
       if kind == 's' then birth = h[2] end
-      renew(hash, idle, idle / 2)
+      renew(hash, idle, idle / 2, kind == 'u' and ctl)
       local part = read(hash, keys)
       table.insert(part, 1, inc)
       reply[i + 1] = part

@@ -146,7 +146,7 @@ local function check_parts(parts)
     local problem
     if p.kind == 't' then load_temp(p, parts[1])
     elseif not p.loaded then problem = load_scope(p, parts[1]) end
-    if not problem and p.kind == 'u' and is_erased(p.base, string.sub(p.member, 2)) then problem = 'erased' end
+    if not problem and p.kind == 'u' and erased_until(p.base, string.sub(p.member, 2)) then problem = 'erased' end
     if problem == 'cold' then cold[#cold + 1] = i
     elseif problem == 'revalidate' then return {problem, i}
     elseif problem then return {problem} end

@@ -256,8 +256,14 @@ end
         "EXPIRE without XX",
         "R15",
         _LUA + "read.lua",
-        "if left >= 0 and left < floor then call('PEXPIRE', key, ttl, 'XX') end",
-        "if left < floor then call('PEXPIRE', key, ttl) end",
+        """  if left < 0 or left >= floor then return end
+  if ctl then
+    local base, member = names(ctl, key)
+    if erased_until(base, string.sub(member, 2)) then return end
+  end
+  call('PEXPIRE', key, ttl, 'XX')
+""",
+        "  if left < floor then call('PEXPIRE', key, ttl) end\n",
         (_EXPIRY + "test_a_read_never_gives_a_dirty_scope_a_time_to_live",),
     ),
     Mutation(
