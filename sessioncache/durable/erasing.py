@@ -70,8 +70,6 @@ async def erase(
     fences, _ = await lock_fences(connection, {user.bucket})
     if fences.get(user.bucket) != incarnation:
         raise FencedOff([user.bucket])
-    if connection.dialect.name == "sqlite":
-        await connection.exec_driver_sql("PRAGMA secure_delete = ON")
     rows = await _heads(connection, user, tombstones)
     for at in range(0, len(rows), _MOST):
         await _erase_sessions(connection, rows[at : at + _MOST])

@@ -16,7 +16,7 @@ from sessioncache.durable.erasing import Owned, Tombstone
 from sessioncache.durable.fence import Swap
 from sessioncache.durable.flushing import FlushResult
 from sessioncache.durable.reading import Evidence
-from sessioncache.durable.transactions import abandonable, finished, writing
+from sessioncache.durable.transactions import abandonable, finished, tidy_file, writing
 from sessioncache.durable.transactions import reading as reading_transaction
 from sessioncache.entries import Dirt, StoredHead, StoredScope
 from sessioncache.errors import DurableTierUnavailableError
@@ -208,6 +208,7 @@ class DurableTier:
         """Erase what a user has at or below `revision`, and these sessions; FencedOff as in `read_scopes`."""
         async with writing(self.engine, self._lock_timeout) as connection:
             await erasing.erase(connection, user, revision, tombstones, incarnation)
+        await tidy_file(self.engine)
 
     @_whole
     async def list_sessions(

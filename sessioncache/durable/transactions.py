@@ -28,6 +28,8 @@ _TIMEOUTS = text(
     " set_config('idle_in_transaction_session_timeout', :ms, true)"
 )
 _MARK = "sessioncache_busy_timeout"
+VACUUM_BYTES = 128 * 1024 * 1024
+"""Largest file of SQLite that is rebuilt after an erasure, which takes about a second and holds writers up."""
 
 
 async def finished(work: Coroutine[Any, Any, T]) -> T:
@@ -108,6 +110,25 @@ async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
             yield connection
 
 
+async def tidy_file(engine: AsyncEngine) -> None:
+    """Leave nothing in SQLite's file and write-ahead log that no row holds; nothing for another database.
+
+    A file of more than `VACUUM_BYTES` is not rebuilt: fragments of rows that SQLite moved from page to page may stay.
+    DurableTierUnavailableError where others keep using it.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    with translated():
+        async with engine.connect() as connection:
+            await _prepare_sqlite(connection, BUSY_TIMEOUT)
+            size = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            if (await connection.exec_driver_sql(size)).scalar_one() <= VACUUM_BYTES:
+                await connection.exec_driver_sql("VACUUM")
+            busy = (await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
+    if busy:
+        raise DurableTierUnavailableError("the SQL database cannot be used (its write-ahead log is in use)")
+
+
 async def _begin_postgresql(connection: AsyncConnection, lock_timeout: float | None) -> None:
     await connection.execution_options(isolation_level="READ COMMITTED", postgresql_readonly=False)
     if lock_timeout is not None:
@@ -129,6 +150,8 @@ async def _prepare_sqlite(connection: AsyncConnection, busy_timeout: float) -> N
     if known is None:
         await _use_wal(connection)
         await connection.exec_driver_sql("PRAGMA synchronous = FULL")
+        # What is replaced or deleted is overwritten in the file, so that nothing of an erased user stays in it.
+        await connection.exec_driver_sql("PRAGMA secure_delete = ON")
     raw.info[_MARK] = busy_timeout
 
 
