@@ -17,11 +17,12 @@ import redis
 from fakeredis.aioredis import FakeRedis
 
 from sessioncache.entries import Committed, Dirt, Entry, Head, StoredScope
-from sessioncache.hot import backlog, forking, incarnations, letters, merging, tier, unflushed
+from sessioncache.hot import backlog, forking, incarnations, leases, letters, merging, tier, unflushed
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.calls import ANY, Acknowledged, Content, Deleted, Operation, Part, Refused, Wanted, Written
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import Layout, Place, fields_of, head_of, user_field
+from sessioncache.hot.leases import Leases
 from sessioncache.hot.letters import Letters
 from sessioncache.hot.link import Argument, HotLink, Reply
 from sessioncache.hot.merging import Merging, Taken
@@ -79,7 +80,7 @@ def install_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     for module in ("_socket._base", "commands_mixins.server_mixin", "_helpers"):
         monkeypatch.setattr(f"fakeredis.{module}.time", clock)
-    for user in (tier, unflushed, backlog, incarnations, merging, letters, forking):
+    for user in (tier, unflushed, backlog, forking, incarnations, leases, letters, merging):
         monkeypatch.setattr(user, "load_script", adapted)
     return clock
 
@@ -117,6 +118,7 @@ class Bench:
         self.incarnations = Incarnations(self.link, self.layout)
         self.merging = Merging(self.link, self.layout, idle_ttl=IDLE)
         self.letters = Letters(self.link, self.layout)
+        self.leases = Leases(self.link)
 
     @classmethod
     def fake(cls, clock: Clock) -> Self:
