@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.helpers import Urls, upgrade
+from tests.helpers import Urls, raw, upgrade
 
 
 @pytest.fixture
@@ -19,3 +21,14 @@ async def pg_urls(valkey_url: str, postgresql_url: str) -> Urls:
     """Valkey over PostgreSQL, where rows can be locked."""
     await upgrade(postgresql_url)
     return Urls(valkey_url, postgresql_url)
+
+
+@pytest.fixture
+def flushall(urls: Urls) -> Callable[[], None]:
+    """Empties Redis."""
+
+    def empty() -> None:
+        with raw(urls.redis) as client:
+            client.flushall()
+
+    return empty

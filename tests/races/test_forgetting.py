@@ -18,7 +18,6 @@ from tests.helpers import (
     execute,
     fetch,
     open_worker,
-    raw,
     session,
     start_worker,
     stop_worker,
@@ -185,17 +184,6 @@ async def test_r11_flush_tells_of_a_delete_that_redis_lost(urls: Urls, flushall:
         with pytest.raises(WriteLostError):
             await cache.flush(5)
         assert (await cache.get("ada", "s1")).id == "s1"
-
-
-@pytest.fixture
-def flushall(urls: Urls) -> Callable[[], None]:
-    """Empties Redis."""
-
-    def empty() -> None:
-        with raw(urls.redis) as client:
-            client.flushall()
-
-    return empty
 
 
 async def test_r14_dirt_read_too_long_ago_inserts_nothing(urls: Urls) -> None:

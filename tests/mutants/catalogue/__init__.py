@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.mutants.catalogue import client, ending, flushing, forgetting, hydrating, listing, spaces, writing
+from tests.mutants.catalogue import (
+    client,
+    ending,
+    erasing,
+    flushing,
+    forgetting,
+    hydrating,
+    leasing,
+    listing,
+    spaces,
+    writing,
+)
 from tests.mutants.mutation import Mutation
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -14,4 +25,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     *ending.MUTATIONS,
     *client.MUTATIONS,
     *spaces.MUTATIONS,
+    *leasing.MUTATIONS,
+    *erasing.MUTATIONS,
 )
