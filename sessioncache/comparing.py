@@ -8,7 +8,7 @@ from dataclasses import replace
 from sessioncache.entries import Entry, StoredScope
 from sessioncache.hot.calls import Content, Gone, Unready
 from sessioncache.hot.layout import Place, parents
-from sessioncache.revisions import DIGITS, LARGEST, ZERO, decode_revision
+from sessioncache.revisions import DIGITS, LARGEST, ZERO, decode_revision, encode_revision
 from sessioncache.scopes import ScopeRef
 from sessioncache.tiers import Tiers
 
@@ -27,14 +27,12 @@ async def compare(tiers: Tiers, bucket: int, member: str) -> bool:
     if content is None:
         return True
     place = replace(place, ref=_identified(place.ref, content))
-    if place.ref.holder and await _is_orphan(tiers, place, content):
-        await tiers.backlog.scrub(place, LARGEST)
-        return True
     stored = await tiers.durable.read_everything(place.ref, content.incarnation.decode())
-    if stored and place.ref.holder:  # the head is that of its session
-        stored = replace(stored, head=replace(stored.head, updated=0))
     again = await _clean(tiers, place)
     if again is None or again.head.get(b"r") != content.head.get(b"r"):
+        return True
+    if place.ref.holder and await _is_orphan(tiers, place, content, stored):
+        await tiers.backlog.scrub(place, LARGEST)
         return True
     if _sql_lacks(content, stored):
         logger.error("SQL lacks something of scope %s that was flushed: it is flushed again", place.ref.id)
@@ -47,11 +45,13 @@ async def compare(tiers: Tiers, bucket: int, member: str) -> bool:
     return True
 
 
-async def _is_orphan(tiers: Tiers, place: Place, content: Content) -> bool:
+async def _is_orphan(tiers: Tiers, place: Place, content: Content, stored: StoredScope | None) -> bool:
     """Whether a namespace belongs to a life of its session that is over: nobody can reach it."""
     host = tiers.layout.host(place, place.ref.holder)
     birth, deleted = await tiers.link.command(b"HMGET", host.hash, b"b", b"x")
-    return birth is not None and (deleted is not None or birth != content.head.get(b"b"))
+    if birth is None:  # of a session that is not hot SQL knows everything
+        birth, deleted = (encode_revision(stored.head.birth), stored.head.deleted or None) if stored else (None, None)
+    return deleted is not None or birth != content.head.get(b"b")
 
 
 async def _clean(tiers: Tiers, place: Place) -> Content | None:
@@ -74,7 +74,8 @@ def _hot_lacks(content: Content, stored: StoredScope | None) -> bool:
     cleared = decode_revision(content.head.get(b"c") or ZERO)
     if stored is None:
         return False
-    newer = _updated(content) < stored.head.updated
+    # The head in SQL of a namespace is its session's.
+    newer = b"g" not in content.head and _updated(content) < stored.head.updated
     return newer or any(_is_news(content, row) for row in stored.entries if row.revision > cleared)
 
 
