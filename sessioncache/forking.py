@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from sessioncache.errors import SessionExistsError
 from sessioncache.handle import erased
-from sessioncache.hot.calls import Gone, Operation, Part, Taken, Wanted, Written
+from sessioncache.hot.calls import Operation, Part, Taken, Wanted, Written
 from sessioncache.hot.forking import Fork, MoreNamespaces, Spaces
 from sessioncache.hot.layout import Place
 from sessioncache.ledger import Ledger
@@ -34,8 +33,8 @@ class Forker:
         self._vacancy = Vacancy(tiers, self.child, generated=new_id is None)
         self._namespaces: list[str] = []
 
-    async def run(self, ledger: Ledger) -> bytes:
-        """Fork, and note in the ledger what has to become durable; the new session's birth.
+    async def run(self) -> Written:
+        """Fork; the revision of the write is the new session's birth.
 
         SessionExistsError; Gone where there is no parent.
         """
@@ -52,9 +51,7 @@ class Forker:
                 await self._vacancy.release()
         if written is None:
             raise erased()
-        with suppress(Gone):  # deleted since: then nothing of it has to become durable
-            await self._note(ledger, written)
-        return written.revision
+        return written
 
     async def _attempt(self) -> Written | None:
         await self._tiers.pressure.admit()
@@ -74,8 +71,8 @@ class Forker:
     def _space(self, session: ScopeRef, name: str) -> Place:
         return self._tiers.layout.place(namespace_ref(session, name))
 
-    async def _note(self, ledger: Ledger, written: Written) -> None:
-        """What the fork wrote is told apart by its revision."""
+    async def note(self, ledger: Ledger, written: Written) -> None:
+        """Note in the ledger what has to become durable: what the fork wrote is told apart by its revision.  Gone."""
         places = [self.child, *(self._space(self.child.ref, name) for name in self._namespaces)]
         wanted = [Wanted(place, birth=written.revision if place is self.child else b"") for place in places]
         contents = await self._tiers.perform(lambda: self._tiers.hot.read(wanted))

@@ -11,7 +11,12 @@ from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from sessioncache.ambient import bound
-from sessioncache.errors import SessionNotFoundError
+from sessioncache.errors import (
+    DurableTierUnavailableError,
+    HotTierUnavailableError,
+    OutcomeUnknownError,
+    SessionNotFoundError,
+)
 from sessioncache.exporting import export_session
 from sessioncache.forking import Forker
 from sessioncache.handle import Handle
@@ -287,15 +292,20 @@ async def open_session(
 async def fork_session(
     tiers: Tiers, open_ledger: Callable[[], Ledger], parent: Place, birth: bytes, new_id: str | None
 ) -> Session:
-    """A fork of the session at `parent`, in any life where `birth` is empty.  Gone, SessionExistsError."""
+    """A fork of the session at `parent`, in any life where `birth` is empty.
+
+    Gone, SessionExistsError; OutcomeUnknownError also where the fork is there, and cannot be read.
+    """
     forker, ledger = Forker(tiers, parent, birth, new_id), open_ledger()
-    revision = await forker.run(ledger)
-    ref = forker.child.ref
+    written, ref = await forker.run(), forker.child.ref
     places = SessionPlaces.of(tiers, ref.org, ref.app, ref.user, ref.session)
     try:
-        child = await open_session(tiers, open_ledger, places, revision)
+        await forker.note(ledger, written)
+        child = await open_session(tiers, open_ledger, places, written.revision)
     except Gone:
         raise not_found(ref.session) from None
+    except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+        raise OutcomeUnknownError(f"the session was forked into {ref.session!r}, which cannot be read now") from error
     child._ledger = ledger
     return child
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sessioncache import DurableTierUnavailableError, FlushTimeoutError
+from sessioncache import DurableTierUnavailableError, FlushTimeoutError, OutcomeUnknownError
 from tests.helpers import Urls, connect, drain, evict, session, start_worker, stored_values, upgrade
 from tests.proxy import Proxy
 from tests.servers import PostgreSQLServer
@@ -55,6 +55,20 @@ async def test_hot_sessions_work_on_and_cold_ones_fail_clearly(away: Away) -> No
         assert await cache.delete("ada", "hot") is True
         await away.proxy.accept()
         assert (await cache.get("ada", "cold")).state["a"] == 1
+
+
+async def test_a_fork_that_is_there_and_cannot_be_read_is_not_said_to_have_failed(away: Away) -> None:
+    async with connect(away.proxied, timeout=1.5) as cache:
+        await cache.app_scope().set("p", 1)
+        await drain(away.direct)
+        evict(away.direct.redis)
+        parent = await cache.create("ada", session_id="hot", state={"a": 1})
+        await away.leave()
+        with pytest.raises(OutcomeUnknownError, match="forked into 'sess_"):
+            await parent.fork()
+        await away.proxy.accept()
+        (fork,) = [one for one in (await cache.list("ada")).items if one.forked_from == "hot"]
+        assert (await cache.get("ada", fork.id)).state == {"a": 1, "app:p": 1}
 
 
 async def test_a_process_that_starts_while_sql_is_away_can_use_hot_sessions(away: Away) -> None:
