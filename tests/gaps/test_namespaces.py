@@ -1,0 +1,78 @@
+"""Namespaces beside the rest: what looks like a difference between the tiers and is none, and what flush() says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sessioncache import SessionCache
+from sessioncache.revisions import DIGITS
+from sessioncache.scopes import namespace_ref
+from tests.helpers import Urls, dirty, drain, evict, open_worker, raw, scope_key, session
+from tests.keys import check_keys
+
+SCOPE = session("ada", "s1")
+TOOLS = namespace_ref(SCOPE, "tools")
+
+
+async def test_the_janitor_finds_nothing_amiss_in_a_clean_namespace(cache: SessionCache, urls: Urls) -> None:
+    made = await cache.create("ada", session_id="s1")
+    await made.namespace("tools").set("a", 1)
+    await drain(urls)
+    async with open_worker(urls) as worker:
+        assert await worker._janitor.compare_sample() == 0
+    with raw(urls.redis) as client:
+        assert not client.hexists(scope_key(TOOLS), "y"), "it is not to be revalidated"
+
+
+async def test_the_janitor_drops_a_namespace_whose_session_is_a_tombstone_in_sql_alone(
+    cache: SessionCache, urls: Urls
+) -> None:
+    made = await cache.create("ada", session_id="s1")
+    await made.namespace("tools").set("a", 1)
+    await drain(urls)
+    await cache.delete("ada", "s1")
+    await drain(urls)
+    with raw(urls.redis) as client:
+        assert client.delete(scope_key(SCOPE)) == 1, "the tombstone is evicted, the namespace is not"
+    async with open_worker(urls) as worker:
+        assert await worker._janitor.compare_sample() == 0
+    with raw(urls.redis) as client:
+        assert not client.exists(scope_key(TOOLS))
+    assert dirty(urls.redis) == 0, "nothing of a session that is gone is flushed again"
+
+
+async def test_the_janitor_keeps_a_namespace_whose_living_session_is_not_hot(cache: SessionCache, urls: Urls) -> None:
+    made = await cache.create("ada", session_id="s1")
+    await made.namespace("tools").set("a", 1)
+    await drain(urls)
+    with raw(urls.redis) as client:
+        client.delete(scope_key(SCOPE))
+    async with open_worker(urls) as worker:
+        assert await worker._janitor.compare_sample() == 0
+    with raw(urls.redis) as client:
+        assert client.exists(scope_key(TOOLS))
+
+
+async def test_a_namespace_that_was_loaded_is_not_older_than_its_session(cache: SessionCache, urls: Urls) -> None:
+    made = await cache.create("ada", session_id="s1")
+    await drain(urls)
+    evict(urls.redis)
+    assert await made.namespace("tools").items() == []
+    with raw(urls.redis) as client:
+        fields: Any = client.hgetall(scope_key(TOOLS))
+        assert len(fields[b"r"]) == DIGITS
+        assert fields[b"r"] >= fields[b"b"]
+        check_keys(client)
+
+
+async def test_flush_is_content_where_what_was_cleared_died_with_its_session(cache: SessionCache, urls: Urls) -> None:
+    made = await cache.create("ada", session_id="s1", state={"a": 1})
+    await made.clear()
+    await made.namespace("tools").set("a", 1)
+    await made.namespace("tools").clear()
+    await cache.delete("ada", "s1")
+    await drain(urls)
+    with raw(urls.redis) as client:
+        client.delete(scope_key(SCOPE))
+    await made.flush(5)
+    await cache.flush(5)
