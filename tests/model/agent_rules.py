@@ -8,15 +8,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from sessioncache import Session
-from sessioncache.revisions import decode_revision
+from sessioncache.revisions import ZERO, decode_revision
 from tests.model.base import ModelMachine
 from tests.model.calls import Done, Held, judge_flush, judge_read, judge_write
+from tests.model.observing import StoredHead
+from tests.model.resting import told_by
 from tests.model.state import (
     PREFIXES,
     SESSIONS,
     USER,
     Change,
     Outcome,
+    Told,
     Values,
     World,
     changed,
@@ -113,11 +116,11 @@ class AgentRules(ModelMachine):
         if who is None:
             return
 
-        async def run() -> list[str]:
+        async def run() -> dict[str, Told]:
             page = await who.cache.list(None if everybody else USER)
-            return sorted(item.id for item in page.items)
+            return {item.id: told_by(item) for item in page.items}
 
-        self.call(who, run(), judge_read(lambda world: [name for name in SESSIONS if world.lives[name]]))
+        self.call(who, run(), judge_read(lambda world: {name: one.told for name, one in world.lives.items() if one}))
 
     # ---- agents: keys
 
@@ -261,7 +264,11 @@ class AgentRules(ModelMachine):
             sql = self.lab.view().sql
             for one in pending:
                 scope = one.place.ref
-                cleared, rows = sql.heads.get(scope.id, (0, 0, 0, False))[2], sql.rows.get(scope.id, {})
+                cleared, rows = sql.cleared(scope), sql.rows.get(scope.id, {})
+                head, whole = sql.heads.get(scope.rows_id, StoredHead()), decode_revision(one.whole or ZERO)
+                assert head.updated >= decode_revision(one.head or ZERO), "flush() says yes, and SQL lacks a touch"
+                left = [key for key, row in rows.items() if cleared < row[0] < whole and not row[2]]
+                assert not left, f"flush() says yes, and SQL has {left} of {held.name}, which were cleared"
                 in_force = sql.fences.get(scope.bucket) == one.incarnation.decode()
                 for key, (digits, _) in one.entries.items():
                     wanted, has = decode_revision(digits), rows.get(key, (0, "", False))[0]

@@ -14,12 +14,13 @@ from sessioncache.comparing import compare
 from sessioncache.deadline import within
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.letters import LetterBox
+from sessioncache.scopes import ScopeRef
 from sessioncache.values import encode_value
 from tests.keys import offences
 from tests.model.actors import Agent, Worker
-from tests.model.calls import Call, Done, Held, Judge
+from tests.model.calls import Call, Done, Effect, Held, Judge
 from tests.model.lab import Lab, Snapshot
-from tests.model.observing import APP_SCOPE, BUCKETS, LAYOUT, SCOPES, Sql, View
+from tests.model.observing import APP_SCOPE, BUCKETS, LAYOUT, SCOPES, USER_SCOPE, Sql, View
 from tests.model.resting import differences, read_all
 from tests.model.state import SESSIONS, Values, World
 
@@ -51,6 +52,7 @@ class ModelMachine(RuleBasedStateMachine):
         """Bucket that Redis forgot -> the fence then: until it moves, what a worker still commits counts."""
         self.forgot = False
         self.refused = False
+        self.erased = False
         self.stored: Sql = lab.view().sql
         self.temps: set[str] = set()
         self.written = 0
@@ -64,6 +66,7 @@ class ModelMachine(RuleBasedStateMachine):
         self._adopt(view)
         seen = view.world()
         assert seen == self.world, f"the tiers show\n  {seen}\nexpected\n  {self.world}"
+        self._check_updated(seen)
         wrong = sorted(set(offences(view.hot, LAYOUT)))
         assert not wrong, wrong
         lacking = view.lacking()
@@ -72,16 +75,32 @@ class ModelMachine(RuleBasedStateMachine):
         for call in self.calls.values():
             call.worlds.append(self.world)
 
+    def _check_updated(self, seen: World) -> None:
+        """The time of the last use of a life never goes back."""
+        for name, life in seen.lives.items():
+            known = self.world.lives[name]
+            assert not life or not known or life.updated >= known.updated, f"{name} was updated earlier than before"
+        self.world = seen
+
     def _check_sql(self, sql: Sql) -> None:
         for scope, head in self.stored.heads.items():
             assert scope in sql.heads, "a head left SQL"
-            assert sql.heads[scope][0] >= head[0], "a head of SQL went back"
-        for scope, rows in self.stored.rows.items():
-            for key, row in rows.items():
-                assert sql.rows.get(scope, {}).get(key, (0, "", False))[0] >= row[0], f"the row of {key} went back"
+            assert sql.heads[scope].revision >= head.revision, "a head of SQL went back"
+        for ref in SCOPES:
+            self._check_rows(sql, ref)
         texts = {row[1] for rows in sql.rows.values() for row in rows.values()}
         assert not texts & self.temps, "a temp: value is in SQL"
         self.stored = sql
+
+    def _check_rows(self, sql: Sql, ref: ScopeRef) -> None:
+        """A row leaves SQL only when it is dead, and never comes in dead."""
+        before, rows = self.stored.rows.get(ref.id, {}), sql.rows.get(ref.id, {})
+        for key, row in before.items():
+            assert rows.get(key, (0, "", False))[0] >= row[0] or sql.cleared(ref) >= row[0], (
+                f"the row of {key} went back"
+            )
+        for key in rows.keys() - before.keys():
+            assert rows[key][0] > self.stored.cleared(ref), f"a dead row of {key} came into SQL"
 
     def teardown(self) -> None:
         """At rest: hot == cold == SQL == model."""
@@ -166,16 +185,23 @@ class ModelMachine(RuleBasedStateMachine):
         return True
 
     def call(
-        self, agent: Agent, run: Coroutine[Any, Any, Any], judge: Judge, hold: int | None = None, lose: str = ""
+        self,
+        agent: Agent,
+        run: Coroutine[Any, Any, Any],
+        judge: Judge,
+        hold: int | None = None,
+        lose: str = "",
+        effect: Effect | None = None,
     ) -> None:
         """Begin a call; it is held after `hold` steps (None: never).  `lose`: the tier whose first answer is lost.
 
         A call whose answer is lost is not held: what it did is there, and only its repetition tells that it is.
+        `effect`: what is asked after each step, of a call that goes on after it has changed something.
         """
         self.lab.end_loaders()
         away, lose = self.lab.switch.away, "" if hold is not None else lose
         agent.gate.lose = lose
-        self.calls[agent] = Call(judge, away=away or bool(lose))
+        self.calls[agent] = Call(judge, away=away or bool(lose), effect=effect)
         self.lab.run(agent.begin(_hurried(run) if away else run))
         self.advance(agent, TO_THE_END if hold is None else hold)
 
@@ -187,6 +213,9 @@ class ModelMachine(RuleBasedStateMachine):
             if task.done():
                 break
             self.lab.run(agent.step(which))
+            effect = self.calls[agent].effect
+            if effect is not None:
+                self.world = effect(self.world)
             if not task.done():
                 self._settle()
         assert task.done() or steps < TO_THE_END, "a call does not end"
@@ -194,7 +223,8 @@ class ModelMachine(RuleBasedStateMachine):
             call = self.calls.pop(agent)
             agent.gate.lose, agent.task = "", None
             error = task.exception()
-            done = Done(None if error else task.result(), error, [*call.worlds, self.world], call.away, self.forgot)
+            result, worlds = None if error else task.result(), [*call.worlds, self.world]
+            done = Done(result, error, worlds, call.away, self.forgot, self.erased)
             self.world = call.judge(done)
 
     # ---- workers
@@ -236,6 +266,8 @@ class ModelMachine(RuleBasedStateMachine):
         self.unsettled = {bucket: view.sql.fences.get(bucket) for bucket in range(BUCKETS)}
         self.world = view.world()
         lost = differences(before, self.world) - marks - view.marks()
+        if (USER_SCOPE.id, b"!") in marks:  # what was erased hot comes back where SQL has not been told
+            lost = {one for one in lost if one[0] != USER_SCOPE.id or before.user}
         assert not lost, f"Redis forgot {lost}, which it said was durable"
 
     def _settle(self) -> None:

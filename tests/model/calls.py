@@ -49,10 +49,14 @@ class Done:
     """Whether the database was away, or an answer of it was lost, at any time of the call."""
     lost: bool
     """Whether Redis had forgotten anything before the call ended."""
+    erased: bool = False
+    """Whether the user had been erased before: for a minute nothing new is let in."""
 
 
 Judge = Callable[[Done], World]
 """Raises AssertionError, or gives the world after the call."""
+Effect = Callable[[World], World]
+"""Given the world before a step of a call, the world after it."""
 
 
 @dataclass
@@ -62,6 +66,8 @@ class Call:
     judge: Judge
     worlds: list[World] = field(default_factory=list)
     away: bool = False
+    effect: Effect | None = None
+    """Of a call that goes on after it has changed something."""
 
 
 def judge_write(expect: Expect, observe: Callable[[], World]) -> Judge:
@@ -78,7 +84,7 @@ def judge_write(expect: Expect, observe: Callable[[], World]) -> Judge:
             applied = None if _error_of(expect, now) else expect(now)[0]
             assert seen in (now, applied), "neither applied nor not applied"
             return seen
-        return _judge_error(done, expect)
+        return judge_error(done, expect)
 
     return judge
 
@@ -89,7 +95,7 @@ def judge_read(expect: Callable[[World], Any]) -> Judge:
     def judge(done: Done) -> World:
         now = done.worlds[-1]
         if done.error is not None:
-            return _judge_error(done, lambda world: (world, expect(world)))
+            return judge_error(done, lambda world: (world, expect(world)))
         wanted = expect(now)
         assert done.value == wanted, f"shows {done.value!r}, expected {wanted!r}"
         return now
@@ -112,12 +118,12 @@ def judge_flush(proven: Callable[[], None]) -> Judge:
     return judge
 
 
-def _judge_error(done: Done, expect: Expect) -> World:
+def judge_error(done: Done, expect: Expect) -> World:
     error, now = done.error, done.worlds[-1]
     if isinstance(error, (DurableTierUnavailableError, HotTierUnavailableError)):
         assert done.away, f"no tier was away: {error!r}"
     elif isinstance(error, StaleSessionError):
-        assert len(done.worlds) > 1, "nobody else was at work, yet the session is stale"
+        assert len(done.worlds) > 1 or done.erased, "nobody else was at work, yet the session is stale"
     else:
         assert isinstance(error, SessionCacheError), repr(error)
         wanted = {_error_of(expect, world) for world in done.worlds}

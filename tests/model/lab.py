@@ -120,6 +120,11 @@ class Lab:
                 if name.startswith(b"t:"):
                     self.client.hset(LAYOUT.control(bucket), name, value.rsplit(b"|", 1)[0] + b"|1")
 
+    def end_grace(self) -> None:
+        """A minute has passed since the user was erased."""
+        for bucket in range(BUCKETS):
+            self.client.delete(LAYOUT.control(bucket)[:-3] + b"erased")
+
     def evict(self, scopes: Iterable[ScopeRef] = SCOPES) -> None:
         """Take hashes that may be taken: those with a time to live."""
         for ref in scopes:

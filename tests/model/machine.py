@@ -5,17 +5,20 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from tests.model.agent_rules import AgentRules, actors, losses, names, picks
+from tests.model.agent_rules import actors, losses, names, picks
 from tests.model.base import TO_THE_END
 from tests.model.lab import NOTHING
+from tests.model.life_rules import LifeRules
 from tests.model.observing import SCOPES, session_scope
 from tests.model.state import SESSIONS
 
-actions = st.sampled_from(["set", "set", "drop", "create", "delete", "shared"])
+actions = st.sampled_from(
+    ["set", "set", "drop", "create", "delete", "shared", "space", "space", "fork", "touch", "erase"]
+)
 faults = st.sampled_from(["everything", "nothing", "files", "files"])
 
 
-class SessionCacheMachine(AgentRules):
+class SessionCacheMachine(LifeRules):
     """All rules."""
 
     # ---- workers
@@ -84,7 +87,10 @@ class SessionCacheMachine(AgentRules):
         """Redis forgets."""
         self._forget(fault, pick)
 
-    @rule(event=st.sampled_from(["leases", "kill", "kill", "clock", "temp", "snapshot", "snapshot"]), which=picks)
+    @rule(
+        event=st.sampled_from(["leases", "kill", "kill", "clock", "temp", "grace", "grace", "snapshot", "snapshot"]),
+        which=picks,
+    )
     def happen(self, event: str, which: int) -> None:
         """Time passes, or a process ends."""
         if event == "leases":
@@ -95,6 +101,8 @@ class SessionCacheMachine(AgentRules):
             self.lab.hurry_clock(SCOPES[which % len(SCOPES)])
         elif event == "temp":
             self._expire_temp(SESSIONS[which % 2])
+        elif event == "grace":
+            self.lab.end_grace()
         else:
             self.snapshots.append(self.lab.snapshot())
             del self.snapshots[:-3]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
 from sessioncache.hot.layout import Layout
 from sessioncache.revisions import DIGITS, ZERO, decode_revision, encode_revision
-from sessioncache.scopes import ScopeKind, ScopeRef, app_ref, bucket_of, session_ref, user_ref
+from sessioncache.scopes import ScopeKind, ScopeRef, app_ref, bucket_of, namespace_ref, session_ref, user_ref
 from sessioncache.values import decode_value
 from tests.keys import Held
-from tests.model.state import SESSIONS, USER, Life, Values, World
+from tests.model.state import SESSIONS, SPACES, USER, Life, Told, Values, World
 
 BUCKETS = 2
 # The app's scope lies in another bucket than the user's: the two are registered apart.
@@ -26,7 +26,12 @@ Row = tuple[int, str, bool]
 """Revision, text, deleted."""
 Bytes = Mapping[bytes, bytes]
 
-_TABLES = {ScopeKind.SESSION: "session", ScopeKind.USER: "user_scope", ScopeKind.APP: "app_scope"}
+_SHARED = ("user_scope", "app_scope")
+_HEAD = "SELECT scope_id, revision, birth, cleared, deleted FROM sessioncache_"
+_SESSION_HEAD = (
+    "SELECT scope_id, revision, birth, cleared, deleted, updated, title, message_count, token_total, forked_from"
+    " FROM sessioncache_session"
+)
 
 
 def session_scope(name: str) -> ScopeRef:
@@ -36,31 +41,56 @@ def session_scope(name: str) -> ScopeRef:
 
 USER_SCOPE = user_ref(BUCKETS, "", APP, USER)
 APP_SCOPE = app_ref(BUCKETS, "", APP)
-SCOPES = [*(session_scope(name) for name in SESSIONS), USER_SCOPE, APP_SCOPE]
+NAMESPACES = {(name, space): namespace_ref(session_scope(name), space) for name in SESSIONS for space in SPACES}
+"""Session and name -> scope."""
+SCOPES = [*(session_scope(name) for name in SESSIONS), USER_SCOPE, APP_SCOPE, *NAMESPACES.values()]
+_OWN_IDS = {(ref.holder, ref.namespace): ref.id for ref in NAMESPACES.values()}
+
+
+class StoredHead(NamedTuple):
+    """A head as the durable tier has it."""
+
+    revision: int = 0
+    birth: int = 0
+    cleared: int = 0
+    deleted: bool = False
+    updated: int = 0
+    told: Told = Told()
 
 
 @dataclass(frozen=True)
 class Sql:
     """What the durable tier holds."""
 
-    heads: dict[str, tuple[int, int, int, bool]]
-    """Scope id -> revision, birth, cleared, deleted."""
+    heads: dict[str, StoredHead]
+    """By scope id."""
     rows: dict[str, dict[str, Row]]
+    """Scope id, of a namespace its own -> key -> row."""
     fences: dict[int, str]
+
+    def cleared(self, ref: ScopeRef) -> int:
+        """Up to where the rows of a scope are dead."""
+        return self.heads.get(ref.rows_id, StoredHead()).cleared
+
+
+def _shared_head(revision: int, birth: int, cleared: int, deleted: int) -> StoredHead:
+    return StoredHead(revision, birth, cleared, bool(deleted))
+
+
+def _session_head(revision: int, birth: int, cleared: int, deleted: int, updated: int, *told: Any) -> StoredHead:
+    return StoredHead(revision, birth, cleared, bool(deleted), updated, Told(*told))
 
 
 def read_sql(connection: sqlite3.Connection) -> Sql:
     """All rows."""
-    heads = {
-        row[0]: (row[1], row[2], row[3], bool(row[4]))
-        for table in _TABLES.values()
-        for row in connection.execute(f"SELECT scope_id, revision, birth, cleared, deleted FROM sessioncache_{table}")
-    }
+    heads = {row[0]: _shared_head(*row[1:]) for table in _SHARED for row in connection.execute(_HEAD + table)}
+    for row in connection.execute(_SESSION_HEAD):
+        heads[row[0]] = _session_head(*row[1:])
     rows: dict[str, dict[str, Row]] = {}
-    for scope, key, revision, text, gone in connection.execute(
-        "SELECT scope_id, key, revision, value, deleted FROM sessioncache_state"
+    for scope, space, key, revision, text, gone in connection.execute(
+        "SELECT scope_id, namespace, key, revision, value, deleted FROM sessioncache_state"
     ):
-        rows.setdefault(scope, {})[key] = (revision, text, bool(gone))
+        rows.setdefault(_OWN_IDS.get((scope, space), scope), {})[key] = (revision, text, bool(gone))
     return Sql(heads, rows, dict(connection.execute("SELECT bucket, incarnation FROM sessioncache_fence").fetchall()))
 
 
@@ -97,6 +127,12 @@ class Side:
     alive: bool = False
     entries: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     """Revision and text (empty: deleted) of each key."""
+    updated: int = 0
+    told: Told = field(default_factory=Told)
+
+    def head(self) -> object:
+        """What has to be the same in both tiers where nothing is dirty."""
+        return (self.life, self.updated, self.told) if self.alive else self.life
 
 
 @dataclass(frozen=True)
@@ -130,7 +166,10 @@ class View:
             ref = session_scope(name)
             side = self._scope(ref)
             birth = encode_revision(side.birth)
-            lives[name] = Life(birth, _living(side), self._temp(ref, birth)) if side.alive else None
+            lives[name] = None
+            if side.alive:
+                spaces = {space: self._space(NAMESPACES[name, space], side.birth) for space in SPACES}
+                lives[name] = Life(birth, _living(side), self._temp(ref, birth), spaces, side.told, side.updated)
         return World(lives, _living(self._scope(USER_SCOPE)), _living(self._scope(APP_SCOPE)))
 
     def sql_world(self) -> World:
@@ -141,10 +180,10 @@ class View:
         """What is clean, and yet not the same in both tiers."""
         found = []
         marks = self.marks()
-        for ref in filter(self.is_ready, SCOPES):
-            hot, stored = _hot_side(ref, self._hash(LAYOUT.hash(ref.bucket, ref.member))), self._stored(ref)
-            if (ref.id, b"!") not in marks and hot.life != stored.life:
-                found.append(f"the head of {ref}")
+        for ref in filter(self._is_in_use, SCOPES):
+            hot, stored = self._hot(ref), self._stored(ref)
+            if not ref.holder and (ref.id, b"!") not in marks and hot.head() != stored.head():
+                found.append(f"the head of {ref}: {hot.head()} is hot, SQL has {stored.head()}")
             for key, entry in hot.entries.items():
                 if (ref.id, b"=" + key.encode()) not in marks and stored.entries.get(key) != entry:
                     found.append(f"{key!r} of {ref}: {entry} is hot, SQL has {stored.entries.get(key)}")
@@ -152,6 +191,14 @@ class View:
                 if key not in hot.entries and text and stored.alive and revision > max(hot.cleared, stored.cleared):
                     found.append(f"{key!r} of {ref}: SQL has it, and it is not hot")
         return found
+
+    def _is_in_use(self, ref: ScopeRef) -> bool:
+        """Whether a scope is ready; of a namespace also whether its session is, in the same life."""
+        if not self.is_ready(ref) or not ref.holder:
+            return self.is_ready(ref)
+        host = session_scope(ref.session)
+        session = self._hot(host)
+        return self.is_ready(host) and session.alive and session.birth == self._hot(ref).birth
 
     def _hash(self, key: bytes) -> Bytes:
         held = self.hot.get(key.decode())
@@ -168,34 +215,52 @@ class View:
         if not fields:
             return stored
         hot = _hot_side(ref, fields)
-        if self.is_ready(ref):
-            return hot
-        control = self._hash(LAYOUT.control(ref.bucket))
+        return hot if self.is_ready(ref) else _merged(hot, stored, self._own_marks(ref))
+
+    def _space(self, ref: ScopeRef, birth: int) -> Values:
+        """What a namespace holds in the life of its session that began at `birth`."""
+        hot, stored = self._hot(ref), self._stored(ref)
+        stored.cleared = max(stored.cleared, birth - 1)
+        if hot.birth != birth:
+            return _living(stored)
+        if not self.is_ready(ref):
+            hot.entries = _merged(hot, stored, self._own_marks(ref)).entries
+        return _living(hot)
+
+    def _own_marks(self, ref: ScopeRef) -> set[bytes]:
+        """The marks of a scope that were made in the present incarnation."""
+        fields, control = self._hash(LAYOUT.hash(ref.bucket, ref.member)), self._hash(LAYOUT.control(ref.bucket))
         own = control.get(b"replid") == self.replid and fields.get(b"i") == control.get(b"incarnation")
-        mine = {mark for scope, mark in self.marks() if scope == ref.id} if own else set()
-        return _merged(hot, stored, mine)
+        return {mark for scope, mark in self.marks() if scope == ref.id} if own else set()
+
+    def _hot(self, ref: ScopeRef) -> Side:
+        return _hot_side(ref, self._hash(LAYOUT.hash(ref.bucket, ref.member)))
 
     def _stored(self, ref: ScopeRef) -> Side:
-        head = self.sql.heads.get(ref.id)
+        head = self.sql.heads.get(ref.rows_id)
         rows = self.sql.rows.get(ref.id, {})
         entries = {key: (revision, b"" if gone else text.encode()) for key, (revision, text, gone) in rows.items()}
         if head is None:
             return Side(alive=ref.kind is not ScopeKind.SESSION, entries=entries)
-        _, birth, cleared, gone = head
-        return Side(cleared if gone else birth, birth, cleared, not gone, entries)
+        _, birth, cleared, gone, updated, told = head
+        return Side(cleared if gone else birth, birth, cleared, not gone, entries, updated, told)
 
 
 def _hot_side(ref: ScopeRef, fields: Bytes) -> Side:
     birth, cleared = (decode_revision(fields.get(name, ZERO)) for name in (b"b", b"c"))
     gone = b"x" in fields
     entries = {n[1:].decode(): (decode_revision(v[:DIGITS]), v[DIGITS:]) for n, v in fields.items() if n[:1] == b"="}
-    return Side(cleared if gone else birth, birth, cleared, not gone, entries)
+    updated = decode_revision(fields.get(b"u", ZERO)) if ref.kind is ScopeKind.SESSION else 0
+    title, source = fields.get(b"t", b"").decode(), fields.get(b"q", b"").decode()
+    told = Told(title, int(fields.get(b"m", 0)), int(fields.get(b"k", 0)), source)
+    return Side(cleared if gone else birth, birth, cleared, not gone, entries, updated, told)
 
 
 def _merged(hot: Side, stored: Side, mine: set[bytes]) -> Side:
     """What revalidation has to make of it: the newest life, of each key the newest entry; what is `mine` stays."""
-    head = hot if b"!" in mine or hot.life >= stored.life else stored
-    side = Side(head.life, head.birth, head.cleared, head.alive, dict(stored.entries))
+    hot_head, stored_head = ((side.life, side.updated) for side in (hot, stored))
+    head = hot if b"!" in mine or hot_head > stored_head else stored
+    side = Side(head.life, head.birth, head.cleared, head.alive, dict(stored.entries), head.updated, head.told)
     for key, entry in hot.entries.items():
         if b"=" + key.encode() in mine or entry[0] > side.entries.get(key, (0, b""))[0]:
             side.entries[key] = entry

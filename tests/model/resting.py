@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from sessioncache import SessionInfo
 from tests.model.actors import Agent
-from tests.model.observing import APP_SCOPE, USER_SCOPE, session_scope
-from tests.model.state import SESSIONS, USER, World
+from tests.model.observing import APP_SCOPE, NAMESPACES, USER_SCOPE, session_scope
+from tests.model.state import SESSIONS, SPACES, USER, Told, World
 
 
 async def read_all(reader: Agent, world: World) -> World:
@@ -17,12 +18,21 @@ async def read_all(reader: Agent, world: World) -> World:
             continue
         session = await reader.cache.get(USER, name)
         assert dict(session.state) == world.merged(name, session._birth), f"{name} shows {dict(session.state)}"
+        assert told_by(session.info) == life.told, f"{name} tells {session.info}, expected {life.told}"
+        for space, values in life.spaces.items():
+            items = dict(await session.namespace(space).items())
+            assert items == values, f"{space} of {name} shows {items}, expected {values}"
         shown.lives[name] = life
     for which, values in (("user", shown.user), ("app", shown.app)):
         scope = reader.cache.user_scope(USER) if which == "user" else reader.cache.app_scope()
         await scope.refresh()
         values.update(scope.state)
     return shown
+
+
+def told_by(info: SessionInfo) -> Told:
+    """What the model knows of what lists show."""
+    return Told(info.title, info.message_count, info.token_total, info.forked_from or "")
 
 
 def differences(before: World, after: World) -> set[tuple[str, bytes]]:
@@ -33,6 +43,8 @@ def differences(before: World, after: World) -> set[tuple[str, bytes]]:
         one, other, scope = before.lives[name], after.lives[name], session_scope(name).id
         if one is not None and other is not None and one.birth == other.birth:
             pairs.append((scope, one.keys, other.keys))
+            pairs += [(NAMESPACES[name, space].id, one.spaces[space], other.spaces[space]) for space in SPACES]
+            found |= {(scope, b"!")} if one.told != other.told else set()
         elif one is not other:
             found.add((scope, b"!"))
     absent = object()

@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sessioncache import SessionExistsError, SessionNotFoundError, TypeMismatchError
 
 USER = "u"
 SESSIONS = ("s1", "s2")
+SPACES = ("n1", "n2")
+"""Namespaces of each session."""
 PREFIXES = ("", "user:", "app:", "temp:")
 
 Values = dict[str, Any]
 Outcome = tuple["World", Any]
 """The world after an operation, and what the operation returns."""
+
+
+class Told(NamedTuple):
+    """What lists tell of a session."""
+
+    title: str = ""
+    messages: int = 0
+    tokens: int = 0
+    forked_from: str = ""
 
 
 @dataclass
@@ -25,6 +36,10 @@ class Life:
     birth: bytes
     keys: Values = field(default_factory=dict)
     temp: Values = field(default_factory=dict)
+    spaces: dict[str, Values] = field(default_factory=lambda: {name: {} for name in SPACES})
+    told: Told = field(default_factory=lambda: Told())
+    updated: int = field(default=0, compare=False)
+    """When it was last in use, as the tiers say: it must never go back."""
 
 
 @dataclass
@@ -76,13 +91,17 @@ class Change:
     kind: str
     values: Mapping[str, Any] = field(default_factory=dict)
     delete: tuple[str, ...] = ()
+    space: str = ""
+    """The namespace whose keys they are: prefixes mean nothing there."""
 
     def on(self, scope: Callable[[str], Values]) -> Any:
         """Do it to the dicts that `scope` gives for a prefix, and return what the call returns (None: a revision)."""
         if self.kind == "update":
             return self._update(scope)
+        if self.kind == "clear":
+            return _clear(scope(""))
         ((full, argument),) = self.values.items()
-        prefix, key = split(full)
+        prefix, key = self._split(full)
         target = scope(prefix)
         if self.kind == "delete":
             return target.pop(key, _MISSING) is not _MISSING
@@ -90,14 +109,23 @@ class Change:
 
     def _update(self, scope: Callable[[str], Values]) -> None:
         for full, value in self.values.items():
-            prefix, key = split(full)
+            prefix, key = self._split(full)
             scope(prefix)[key] = deepcopy(value)
         for full in self.delete:
-            prefix, key = split(full)
+            prefix, key = self._split(full)
             scope(prefix).pop(key, None)
+
+    def _split(self, full: str) -> tuple[str, str]:
+        return ("", full) if self.space else split(full)
 
 
 _MISSING = object()
+
+
+def _clear(target: Values) -> int:
+    count = len(target)
+    target.clear()
+    return count
 
 
 def _increment(target: Values, key: str, by: int) -> int:
@@ -119,8 +147,8 @@ def _append(target: Values, key: str, item: Any) -> int:
 def changed(world: World, name: str, birth: bytes, change: Change) -> Outcome:
     """A change through a session's handle."""
     world = world.copy()
-    world.life(name, birth)
-    result = change.on(lambda prefix: world.values(name, birth, prefix))
+    life = world.life(name, birth)
+    result = change.on(lambda prefix: life.spaces[change.space] if change.space else world.values(name, birth, prefix))
     return world, result
 
 
@@ -129,6 +157,29 @@ def changed_shared(world: World, which: str, change: Change) -> Outcome:
     world = world.copy()
     values = world.user if which == "user" else world.app
     return world, change.on(lambda _: values)
+
+
+def touched(world: World, name: str, birth: bytes | None, told: Callable[[Told], Told]) -> Outcome:
+    """A touch or a rename of a session, in whatever life where `birth` is None; returns what is told then."""
+    present = world.lives[name]
+    world.life(name, birth if birth is not None else present.birth if present else b"")
+    world = world.copy()
+    life = world.lives[name]
+    assert life is not None
+    life.told = told(life.told)
+    return world, life.told
+
+
+def forked(world: World, name: str, birth: bytes | None, child: str, child_birth: bytes) -> Outcome:
+    """A fork of a session, in whatever life where `birth` is None: all that is private to it but `temp:` keys."""
+    present = world.lives[name]
+    parent = world.life(name, birth if birth is not None else present.birth if present else b"")
+    if world.lives[child] is not None:
+        raise SessionExistsError(child)
+    world = world.copy()
+    told = Told(parent.told.title, forked_from=name)
+    world.lives[child] = Life(child_birth, deepcopy(parent.keys), spaces=deepcopy(parent.spaces), told=told)
+    return world, None
 
 
 def created(world: World, name: str, state: Values, birth: bytes) -> Outcome:
