@@ -9,15 +9,18 @@ import asyncio
 import random
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from sessioncache import Session, SessionCache, SessionCacheError, SessionNotFoundError
-from tests.chaos.cast import ACTORS, APP, KEYS, TEMP_MARK, session_of, user_of
+from tests.chaos import cells
+from tests.chaos.cast import ACTORS, APP, KEYS, SPACE, TEMP_MARK, fork_of, session_of, user_of
+from tests.chaos.forks import Fork
 from tests.chaos.journal import Failed, Journal
+from tests.chaos.runs import Runner
 
 _NUMBERS_OF_A_RUN = 10_000_000
 _LONGEST_LIST = 100
@@ -34,17 +37,20 @@ class Actor:
         self._session: Session | None = None
         self._life = 0
         self._list, self._length = next(numbers), 0
+        self._fork = Fork(cache, journal, self._user, fork_of(name), numbers, chance)
+        self._runner = Runner(cache, journal, self._user, numbers, chance)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Act until told to stop; whatever fails, go on."""
         actions = [self._update] * 5 + [self._share] * 3 + [self._add] * 3 + [self._append] * 2 + [self._read] * 2
-        actions += [self._hide, self._end]
+        actions += [self._keep] * 3 + [self._touch] * 2 + [self._fork.act] * 2 + [self._runner.act]
+        actions += [self._read_space, self._rename, self._hide, self._end]
         while not stop.is_set():
             try:
                 if self._session is None:
                     await self._find()
                 else:
-                    await self._chance.choice(actions)()
+                    await self._do(self._chance.choice(actions))
             except (Failed, SessionCacheError) as error:
                 cause = error.__cause__ if isinstance(error, Failed) else error
                 if isinstance(cause, SessionNotFoundError) or self._chance.random() < 0.2:
@@ -52,13 +58,23 @@ class Actor:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), self._chance.expovariate(1 / _PAUSE))
 
+    async def _do(self, action: Callable[[], Awaitable[None]]) -> None:
+        if action == self._fork.act and self._session is not None and self._fork.wants_parent:
+            await self._fork.make(self._session, self._life)
+        else:
+            await action()
+
     # ---- lives
 
     async def _find(self) -> None:
-        """The session as it is now, or a new life of it."""
-        life_cell = f"s|{self._user}|{self._id}"
+        """The session as it is now, by its id alone or with its user, or a new life of it."""
+        life_cell = cells.life_cell(self._user, self._id)
         try:
-            found = await self._cache.get(self._user, self._id)
+            if self._chance.random() < 0.5:
+                async with self._cache.resume(self._id) as found:
+                    pass
+            else:
+                found = await self._cache.get(self._user, self._id)
         except SessionNotFoundError:
             self._journal.note(seen=life_cell, n=None)
             await self._create(life_cell)
@@ -68,8 +84,8 @@ class Actor:
 
     async def _create(self, life_cell: str) -> None:
         life = next(self._numbers)
-        cells = {life_cell: life, self._private("life", life): life, self._private("k0", life): life}
-        with self._journal.call(sets=cells):
+        sets = {life_cell: life, self._private("life", life): life, self._private("k0", life): life}
+        with self._journal.call(sets=sets):
             state: dict[str, Any] = {"life": {"n": life}, "k0": {"n": life}, "temp:secret": TEMP_MARK}
             self._session = await self._cache.create(self._user, session_id=self._id, state=state)
             self._life = life
@@ -77,25 +93,25 @@ class Actor:
     async def _end(self) -> None:
         if self._chance.random() < 0.3:
             self._session = None
-            with self._journal.call(sets={f"s|{self._user}|{self._id}": None}):
+            with self._journal.call(sets={cells.life_cell(self._user, self._id): None}):
                 await self._cache.delete(self._user, self._id)
 
     # ---- keys
 
     async def _update(self) -> None:
         """Set and delete some keys of all scopes in one step, through the session."""
-        cells: dict[str, int | None] = {}
+        sets: dict[str, int | None] = {}
         values, deleted = {}, []
         for key in self._chance.sample(KEYS, self._chance.randint(1, 3)):
             prefix = self._chance.choice(["", "", "user:", "app:"])
             name = key if not prefix else f"{prefix}{self._name}-{key}"
             number = next(self._numbers) if self._chance.random() < 0.8 else None
-            cells[self._cell(name)] = number
+            sets[self._cell(name)] = number
             if number is None:
                 deleted.append(name)
             else:
                 values[name] = self._value(number)
-        with self._journal.call(sets=cells, life=self._life_fact()):
+        with self._journal.call(sets=sets, life=self._life_fact()):
             await self._handle.update(values, delete=deleted)
 
     async def _share(self) -> None:
@@ -131,6 +147,38 @@ class Actor:
     async def _hide(self) -> None:
         await self._handle.set("temp:secret", f"{TEMP_MARK}-{next(self._numbers)}")
 
+    # ---- namespaces, counters, title
+
+    async def _keep(self) -> None:
+        """Set and delete keys of the namespace in one step; now and then clear it."""
+        space = self._handle.namespace(SPACE)
+        if self._chance.random() < 0.1:
+            with self._journal.call(sets={self._cell(cells.space_key(k)): None for k in KEYS}, life=self._life_fact()):
+                await space.clear()
+            return
+        numbers = {key: next(self._numbers) for key in self._chance.sample(KEYS, self._chance.randint(1, 2))}
+        gone = [self._chance.choice(KEYS)] if self._chance.random() < 0.2 else []
+        gone = [key for key in gone if key not in numbers]
+        sets: dict[str, int | None] = {**numbers, **dict.fromkeys(gone)}
+        noted = {self._cell(cells.space_key(key)): number for key, number in sets.items()}
+        with self._journal.call(sets=noted, life=self._life_fact()):
+            await space.update({key: self._value(number) for key, number in numbers.items()}, delete=gone)
+
+    async def _read_space(self) -> None:
+        key = self._chance.choice(KEYS)
+        value = await self._handle.namespace(SPACE).get(key)
+        self._journal.note(seen=self._cell(cells.space_key(key)), n=cells.number_of(value))
+
+    async def _touch(self) -> None:
+        messages = self._chance.randint(1, 3)
+        with self._journal.call(adds=self._cell(cells.MESSAGES), by=messages, life=self._life_fact()):
+            await self._handle.touch(messages=messages, tokens=messages * cells.TOKENS_A_MESSAGE)
+
+    async def _rename(self) -> None:
+        number = next(self._numbers)
+        with self._journal.call(sets={self._cell(cells.TITLE): number}, life=self._life_fact()):
+            await self._handle.rename(cells.title_of(number))
+
     # ---- names
 
     @property
@@ -141,7 +189,7 @@ class Actor:
 
     def _life_fact(self) -> list[Any]:
         """That the session lives this life, if the call succeeds."""
-        return [f"s|{self._user}|{self._id}", self._life]
+        return [cells.life_cell(self._user, self._id), self._life]
 
     def _cell(self, key: str) -> str:
         if key.startswith("user:"):
@@ -149,10 +197,10 @@ class Actor:
         return f"a|{key[4:]}" if key.startswith("app:") else self._private(key, self._life)
 
     def _private(self, key: str, life: int) -> str:
-        return f"s|{self._user}|{self._id}|{life}|{key}"
+        return cells.private_cell(self._user, self._id, life, key)
 
     def _value(self, number: int) -> dict[str, Any]:
-        return {"n": number, "pad": "x" * self._chance.choice([0, 10, 200, 2000])}
+        return cells.value_of(number, self._chance)
 
 
 async def flush_often(cache: SessionCache, journal: Journal, stop: asyncio.Event) -> None:

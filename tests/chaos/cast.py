@@ -13,6 +13,10 @@ ACTORS = 4
 """Actors of one agent."""
 USERS = 3
 KEYS = ("k0", "k1", "k2", "k3")
+SPACE = "skills"
+"""The namespace that actors use."""
+RUNS = "runs"
+"""The session of each user for which all of its actors fight, and its list of what runners did."""
 TEMP_MARK = "temp-value-that-must-never-be-in-sql"
 
 
@@ -37,10 +41,25 @@ def session_of(actor: str) -> str:
     return f"s-{actor}"
 
 
+def fork_of(actor: str) -> str:
+    """The id of the fork of an actor's session."""
+    return f"{session_of(actor)}-fork"
+
+
+def life_key(session: str) -> str:
+    """The key whose number tells one life from another: a fork has a copy of what its parent bore as a mark."""
+    return "mark" if session.endswith("-fork") else "life"
+
+
 def session_scopes() -> dict[tuple[str, str], ScopeRef]:
-    """(User, session id) -> scope."""
-    ids = {(user_of(actor), session_of(actor)) for actor in actors()}
+    """(User, session id) -> scope, of the actors' own sessions and their forks."""
+    ids = {(user_of(actor), name) for actor in actors() for name in (session_of(actor), fork_of(actor))}
     return {(user, session): helpers.session(user, session, APP) for user, session in sorted(ids)}
+
+
+def run_scopes() -> dict[str, ScopeRef]:
+    """User -> scope of the session for which actors fight."""
+    return {user: helpers.session(user, RUNS, APP) for user in user_scopes()}
 
 
 def user_scopes() -> dict[str, ScopeRef]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import redis
 
 from tests.chaos.fleet import LEASE, Member
+from tests.chaos.runs import LEASE as RUN_LEASE
 from tests.chaos.stage import Stage, in_thread
 
 _EVICT = """
@@ -59,6 +60,14 @@ async def kill_agent(stage: Stage) -> None:
     """An agent dies in the middle of its calls."""
     stage.chance.choice(list(stage.fleet.agents.values())).send(signal.SIGKILL)
     await stage.pause(0.1, 0.5)
+
+
+async def stop_agent(stage: Stage) -> None:
+    """An agent stands still for longer than its run leases, then goes on with what it was about to write."""
+    agent = stage.chance.choice(list(stage.fleet.agents.values()))
+    agent.send(signal.SIGSTOP)
+    await stage.pause(1.2 * RUN_LEASE, 3 * RUN_LEASE)
+    agent.send(signal.SIGCONT)
 
 
 # ---- wires
@@ -185,6 +194,7 @@ FAULTS = [
     Fault("worker killed", kill_worker),
     Fault("worker stopped beyond its lease", stop_worker),
     Fault("agent killed", kill_agent),
+    Fault("agent stopped beyond its run lease", stop_agent),
     Fault("Redis: connections cut", cut_redis),
     Fault("Redis: stalled", stall_redis),
     Fault("Redis: answers withheld", hold_answers),

@@ -1,7 +1,6 @@
 """What an agent did: every call is noted before it is made, and its outcome after; the file outlives the process.
 
-A cell is what one actor alone writes: ``a|KEY``, ``u|USER|KEY``, ``s|USER|ID|LIFE|KEY`` or the life itself,
-``s|USER|ID``.  Its values are numbers that are used once; None: absent.
+See cells.py for what is noted of a value.
 """
 
 from __future__ import annotations

@@ -69,6 +69,8 @@ def _summary(tally: Tally, findings: Findings, stage: Stage, seconds: float, see
         "seconds": round(seconds, 1),
         "seed": seed,
         "acknowledged": findings.acknowledged,
+        "forks": findings.forks,
+        "runs": findings.runs,
         "lost": findings.lost,
         "redis_lost": findings.redis_lost,
         "dirty_at_faults": stage.dirty_at_faults,

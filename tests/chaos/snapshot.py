@@ -12,8 +12,10 @@ import redis
 
 from sessioncache import SessionCache, SessionNotFoundError
 from sessioncache.revisions import DIGITS
-from sessioncache.scopes import ScopeRef
-from tests.chaos.cast import APP, TEMP_MARK, app_scope, session_scopes, user_scopes
+from sessioncache.scopes import ScopeRef, namespace_ref
+from tests.chaos import cells
+from tests.chaos.cast import APP, RUNS, SPACE, TEMP_MARK, app_scope, life_key, run_scopes, session_scopes, user_scopes
+from tests.chaos.cells import number_of
 from tests.helpers import Urls, fetch, scope_key, stored_values
 
 Values = dict[str, Any]
@@ -36,9 +38,19 @@ class Dirt:
         return len(self.cells) - len(lists) + max(0, unsaved) + sum(self.counters.values())
 
 
-def number_of(value: Any) -> Any:
-    """What the journal knows a value by."""
-    return value["n"] if isinstance(value, dict) else value
+@dataclass(frozen=True, slots=True)
+class Private:
+    """What is private to a session; keys of its namespace bear its name."""
+
+    values: Values
+    title: str
+    messages: int
+    tokens: int
+
+    @property
+    def head(self) -> tuple[str, int, int]:
+        """Title, messages, tokens."""
+        return self.title, self.messages, self.tokens
 
 
 # ---- dirt
@@ -48,59 +60,99 @@ def dirt(client: redis.Redis, stored: Mapping[str, Any]) -> Dirt:
     """What is dirty now; `stored`: what SQL has at least."""
     found = Dirt(time.monotonic())
     for (user, session), scope in session_scopes().items():
-        marks, values = _scope(client, scope)
-        life = number_of(values.get("life")) if not _is_deleted(client, scope) else None
-        if marks:
-            found.cells[f"s|{user}|{session}"] = life
-            cells = {f"s|{user}|{session}|{life}|{key}": number_of(values.get(key)) for key in marks - {"!"}}
-            found.cells.update(cells)
+        _note_session(found, cells.life_cell(user, session), life_key(session), _both(client, scope), stored)
+    for user, scope in run_scopes().items():
+        for space, one in zip(("", f"{SPACE}/"), _both(client, scope), strict=True):
+            found.cells.update({f"r|{user}|{space}{key}": one.values.get(key) for key in one.marks - {"!"}})
     for user, scope in user_scopes().items():
         _note_shared(found, f"u|{user}", _scope(client, scope), stored)
     _note_shared(found, "a", _scope(client, app_scope()), stored)
     return found
 
 
-def _note_shared(found: Dirt, prefix: str, scope: tuple[set[str], Values], stored: Mapping[str, Any]) -> None:
-    marks, values = scope
-    for key in marks - {"!"}:
+def _note_session(found: Dirt, cell: str, key_of_life: str, both: tuple[Hot, Hot], stored: Mapping[str, Any]) -> None:
+    """What is dirty of a session and of its namespace; with the head its title and counter are."""
+    own, space = both
+    life = number_of(own.values.get(key_of_life)) if b"x" not in own.fields else None
+    if not (own.marks or space.marks):
+        return
+    found.cells[cell] = life
+    for prefix, one in (("", own), (f"{SPACE}/", space)):
+        for key in one.marks - {"!"}:
+            found.cells[f"{cell}|{life}|{prefix}{key}"] = number_of(one.values.get(key))
+    title, count = own.fields.get(b"t", b"").decode(), int(own.fields.get(b"m", 0))
+    told = cells.head_cells(f"{cell}|{life}", title, count, count * cells.TOKENS_A_MESSAGE)
+    messages = f"{cell}|{life}|{cells.MESSAGES}"
+    found.counters[messages] = max(0, told.pop(messages, 0) - int(stored.get(messages) or 0))
+    found.cells.update(told)
+
+
+def _note_shared(found: Dirt, prefix: str, scope: Hot, stored: Mapping[str, Any]) -> None:
+    for key in scope.marks - {"!"}:
         cell = f"{prefix}|{key}"
         if key == "total":
-            found.counters[cell] = max(0, int(values.get(key) or 0) - int(stored.get(cell) or 0))
+            found.counters[cell] = max(0, int(scope.values.get(key) or 0) - int(stored.get(cell) or 0))
         else:
-            found.cells[cell] = number_of(values.get(key))
+            found.cells[cell] = number_of(scope.values.get(key))
 
 
-def _scope(client: redis.Redis, scope: ScopeRef) -> tuple[set[str], Values]:
-    """The marks of a scope ('!' the head) and its living values."""
+@dataclass(frozen=True, slots=True)
+class Hot:
+    """One scope in Redis."""
+
+    marks: set[str]
+    """Keys that are dirty; '!' the head."""
+    values: Values
+    """Those that live."""
+    fields: dict[bytes, bytes]
+
+
+def _both(client: redis.Redis, scope: ScopeRef) -> tuple[Hot, Hot]:
+    """A session and its namespace."""
+    return _scope(client, scope), _scope(client, namespace_ref(scope, SPACE))
+
+
+def _scope(client: redis.Redis, scope: ScopeRef) -> Hot:
     key = scope_key(scope)
     pipe = client.pipeline(transaction=True)
     pipe.smembers(key.replace(":h:", ":d:"))
     pipe.hgetall(key)
     marks, fields = pipe.execute()
-    names = {name.decode() for name in marks}
     values = {
         name[1:].decode(): json.loads(text[DIGITS:])
         for name, text in fields.items()
         if name.startswith(b"=") and len(text) > DIGITS
     }
-    return {name.removeprefix("=") for name in names}, values
-
-
-def _is_deleted(client: redis.Redis, scope: ScopeRef) -> bool:
-    return bool(client.hexists(scope_key(scope), "x"))
+    return Hot({name.decode().removeprefix("=") for name in marks}, values, fields)
 
 
 # ---- the durable tier
 
 
-def stored_cells(database_url: str, *, shared_only: bool = False) -> Values:
+def stored_cells(database_url: str) -> Values:
     """All cells of SQL."""
-    cells: Values = {}
-    for (user, session), scope in ({} if shared_only else session_scopes()).items():
-        cells |= _session_cells(user, session, stored_values(database_url, scope))
+    found: Values = {}
+    for (user, session), scope in session_scopes().items():
+        found |= _session_cells(user, session, _stored(database_url, scope))
+    for user, scope in run_scopes().items():
+        found |= _run_cells(user, _stored(database_url, scope))
     for user, scope in user_scopes().items():
-        cells |= _shared_cells(f"u|{user}", stored_values(database_url, scope) or {})
-    return cells | _shared_cells("a", stored_values(database_url, app_scope()) or {})
+        found |= _shared_cells(f"u|{user}", stored_values(database_url, scope) or {})
+    return found | _shared_cells("a", stored_values(database_url, app_scope()) or {})
+
+
+_HEAD = "SELECT title, message_count, token_total, cleared FROM sessioncache_session WHERE scope_id = ? AND NOT deleted"
+_ROWS = "SELECT namespace, key, value, revision FROM sessioncache_state WHERE scope_id = ? AND NOT deleted"
+
+
+def _stored(database_url: str, scope: ScopeRef) -> Private | None:
+    heads = fetch(database_url, _HEAD, scope.id)
+    if not heads:
+        return None
+    title, messages, tokens, cleared = heads[0]
+    living = [row for row in fetch(database_url, _ROWS, scope.id) if row[3] > cleared]
+    values = {(f"{space}/{key}" if space else key): json.loads(value) for space, key, value, _ in living}
+    return Private(values, title, messages, tokens)
 
 
 def count_temp(database_url: str) -> int:
@@ -118,21 +170,25 @@ def count_temp(database_url: str) -> int:
 
 async def cached_cells(urls: Urls) -> Values:
     """All cells as a client reads them."""
-    cells: Values = {}
+    found: Values = {}
     async with SessionCache.connect(urls.redis, urls.database, app=APP, timeout=20) as cache:
         for user, session in session_scopes():
-            cells |= _session_cells(user, session, await _private(cache, user, session))
+            found |= _session_cells(user, session, await _private(cache, user, session))
         for user in user_scopes():
-            cells |= _shared_cells(f"u|{user}", await _shared(cache.user_scope(user)))
-        return cells | _shared_cells("a", await _shared(cache.app_scope()))
+            found |= _run_cells(user, await _private(cache, user, RUNS))
+            found |= _shared_cells(f"u|{user}", await _shared(cache.user_scope(user)))
+        return found | _shared_cells("a", await _shared(cache.app_scope()))
 
 
-async def _private(cache: SessionCache, user: str, session: str) -> Values | None:
+async def _private(cache: SessionCache, user: str, session: str) -> Private | None:
     try:
-        state = (await cache.get(user, session)).state
+        handle = await cache.get(user, session)
     except SessionNotFoundError:
         return None
-    return {key: state[key] for key in state if not key.startswith(("user:", "app:", "temp:"))}
+    state = handle.state
+    values = {key: state[key] for key in state if not key.startswith(("user:", "app:", "temp:"))}
+    values |= {f"{SPACE}/{key}": value for key, value in await handle.namespace(SPACE).items()}
+    return Private(values, handle.title, handle.message_count, handle.token_total)
 
 
 async def _shared(scope: Any) -> Values:
@@ -140,12 +196,17 @@ async def _shared(scope: Any) -> Values:
     return dict(scope.state)
 
 
-def _session_cells(user: str, session: str, state: Values | None) -> Values:
-    cell = f"s|{user}|{session}"
-    if state is None:
+def _session_cells(user: str, session: str, private: Private | None) -> Values:
+    cell = cells.life_cell(user, session)
+    if private is None:
         return {cell: None}
-    life = number_of(state.get("life"))
-    return {cell: life} | {f"{cell}|{life}|{key}": number_of(value) for key, value in state.items()}
+    life = number_of(private.values.get(life_key(session)))
+    found = {f"{cell}|{life}|{key}": number_of(value) for key, value in private.values.items()}
+    return {cell: life, **found, **cells.head_cells(f"{cell}|{life}", *private.head)}
+
+
+def _run_cells(user: str, private: Private | None) -> Values:
+    return {f"r|{user}|{key}": value for key, value in private.values.items()} if private else {}
 
 
 def _shared_cells(prefix: str, state: Values) -> Values:

@@ -54,7 +54,7 @@ class Stage:
     keep: bool = True
     """Whether the folder with journals and logs stays, as it does unless the verdict is ok."""
     stored: Values = field(default_factory=dict)
-    """What SQL has had at some time, of shared scopes: it has at least that."""
+    """What SQL has had at some time, of lists and counters: it has at least that."""
 
     @property
     def urls(self) -> Urls:
@@ -81,7 +81,7 @@ class Stage:
 
     async def note_dirt(self, client: Redis) -> None:
         """Note what Redis is about to forget."""
-        self.stored |= await asyncio.to_thread(stored_cells, self.database, shared_only=True)
+        self.stored |= await asyncio.to_thread(stored_cells, self.database)
         found = await asyncio.to_thread(dirt, client, self.stored)
         self.dirts.append(found)
         self.dirty_at_faults += found.size(self.stored)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
-from tests.chaos.journal import BROKEN, OK, REFUSED, UNKNOWN, Story
+from tests.chaos.journal import BROKEN, OK, REFUSED, UNKNOWN, Call, Story
 from tests.chaos.snapshot import Dirt, Values
 
 
@@ -31,6 +31,10 @@ class Findings:
     redis_lost: int = 0
     resurrected: int = 0
     temp_leaks: int = 0
+    forks: int = 0
+    """Forks that were acknowledged."""
+    runs: int = 0
+    """Runs under a lease in which something was acknowledged."""
     problems: list[str] = field(default_factory=list)
 
     def say(self, problem: str) -> None:
@@ -47,6 +51,8 @@ class Judge:
         self.findings = Findings()
         self._writes: dict[str, list[Write]] = defaultdict(list)
         self._items: dict[str, list[Write]] = defaultdict(list)
+        self._notes: dict[str, dict[int, tuple[int, Write]]] = defaultdict(dict)
+        self._origins: dict[str, tuple[str, list[Write]]] = {}
         self._sums: dict[str, dict[str, int]] = defaultdict(lambda: {OK: 0, UNKNOWN: 0, REFUSED: 0, BROKEN: 0})
         for story in self._stories:
             self._take(story)
@@ -62,13 +68,17 @@ class Judge:
         self._check_strangers(final)
         for cell, items in self._items.items():
             self._check_list(cell, final.get(cell) or [], items)
+        for cell, notes in self._notes.items():
+            self._check_runs(cell, final.get(cell) or [], notes)
         for cell, sums in self._sums.items():
-            self._check_counter(cell, int(final.get(cell) or 0), sums)
+            if self._lives(cell, final):
+                self._check_counter(cell, int(final.get(cell) or 0), sums)
         return self.findings
 
     # ---- the journals
 
     def _take(self, story: Story) -> None:
+        late: list[Call] = []
         for call in story.calls:
             what, told = call.what, (call.at, call.outcome, call.durable)
             if call.outcome == BROKEN:
@@ -79,14 +89,50 @@ class Judge:
                 self._note(self._writes[cell], value, *told)
             if "appends" in what:
                 self._note(self._items[what["appends"]], what["item"], *told)
+            if "notes" in what:
+                self._notes[what["notes"]][what["item"]] = what["run_of"], Write(call.at, what["item"], *told[1:])
+            if "fork" in what and call.outcome != REFUSED:
+                self._fork(what["fork"]["of"], what["fork"]["into"], call.at, call.durable)
+                late += [call] * (call.outcome == UNKNOWN)
+                self.findings.forks += call.outcome == OK
             if "adds" in what:
                 self._sums[what["adds"]][call.outcome] += what["by"]
             if what.get("life") and call.outcome == OK:  # a call through a handle succeeds only while its life lasts
                 self._note(self._writes[what["life"][0]], what["life"][1], *told)
+        for call in late:
+            self._fork_late(call.what["fork"]["of"], call.what["fork"]["into"], call.at)
 
     @staticmethod
     def _note(writes: list[Write], value: int | None, at: int, outcome: str, durable: bool) -> None:
         writes.append(Write(at, value, outcome, durable))
+
+    def _fork(self, parent: str, child: str, at: int, durable: bool) -> None:
+        """A fork, if it is there, has of each cell what its parent may have had: that comes before it in the story."""
+        for cell in self._cells_of(parent):
+            writes, into = list(self._writes[cell]), child + cell.removeprefix(parent)
+            self._origins[into] = cell, writes
+            for number, value in enumerate(sorted(self._possible(writes), key=str)):
+                self._writes[into].append(Write(at, value, UNKNOWN if number else OK, durable))
+
+    def _fork_late(self, parent: str, child: str, at: int) -> None:
+        """A fork of unknown outcome may have come about at any time after its call."""
+        for cell in self._cells_of(parent):
+            later = [
+                Write(at, w.value, UNKNOWN, False) for w in self._writes[cell] if w.at > at and w.outcome != REFUSED
+            ]
+            into = self._writes[child + cell.removeprefix(parent)]
+            first = sum(write.at <= at for write in into)
+            into[first:first] = later
+
+    def _cells_of(self, life: str) -> list[str]:
+        return [cell for cell in self._writes if cell.startswith(life)]
+
+    @staticmethod
+    def _possible(writes: Sequence[Write]) -> set[int | None]:
+        """What a cell may hold: the last acknowledged value, or one of unknown outcome after it."""
+        told = [at for at, write in enumerate(writes) if write.outcome == OK]
+        recent = [write for write in writes[told[-1] if told else 0 :] if write.outcome != REFUSED]
+        return {write.value for write in recent} | (set() if told else {None})
 
     # ---- cells
 
@@ -99,12 +145,10 @@ class Judge:
     def _check_cell(
         self, cell: str, value: int | None, writes: Sequence[Write], dirts: Sequence[Dirt], when: str, *, count: bool
     ) -> None:
-        told = [at for at, write in enumerate(writes) if write.outcome == OK]
-        recent = [write for write in writes[told[-1] if told else 0 :] if write.outcome != REFUSED]
-        wanted = {write.value for write in recent} | (set() if told else {None})
+        wanted = self._possible(writes)
         if value in wanted:
             return
-        if self._was_forgotten(cell, wanted, dirts) and value in self._since_durable(writes):
+        if self._is_excused(cell, value, writes, dirts):
             self.findings.redis_lost += count
         elif _is_life(cell) and value is not None:
             self.findings.resurrected += 1
@@ -112,6 +156,13 @@ class Judge:
         else:
             self.findings.lost += 1
             self.findings.say(f"{cell} is {value} instead of {_some(wanted)}, {when}")
+
+    def _is_excused(self, cell: str, value: int | None, writes: Sequence[Write], dirts: Sequence[Dirt]) -> bool:
+        """Whether Redis was made to forget what is missing; of a fork perhaps before it was made."""
+        if self._was_forgotten(cell, self._possible(writes), dirts) and value in self._since_durable(writes):
+            return True
+        origin, before = self._origins.get(cell, ("", []))
+        return bool(origin) and self._is_excused(origin, value, before, dirts)
 
     @staticmethod
     def _was_forgotten(cell: str, wanted: set[int | None], dirts: Sequence[Dirt]) -> bool:
@@ -139,7 +190,7 @@ class Judge:
     def _check_strangers(self, final: Mapping[str, Any]) -> None:
         """Nothing is there that nobody wrote there, entries of an earlier life included."""
         for cell in final:
-            if cell not in self._writes and cell not in self._items and cell not in self._sums:
+            if not any(cell in known for known in (self._writes, self._items, self._sums, self._notes)):
                 self.findings.resurrected += 1
                 self.findings.say(f"{cell} is there, and nobody wrote it")
 
@@ -150,6 +201,22 @@ class Judge:
         if list(found) != sorted(set(found)):
             wrong = [item for before, item in pairwise(found) if item <= before]
             self.findings.say(f"{cell} holds items twice or out of order: {wrong}")
+        self._check_items(cell, found, items)
+
+    def _check_runs(self, cell: str, found: Sequence[int], notes: Mapping[int, tuple[int, Write]]) -> None:
+        """Every note once, those of each run in order and together: none after another run has begun to note."""
+        runs = [run for run, _ in groupby(found, key=lambda item: notes[item][0] if item in notes else None)]
+        if len(runs) != len(set(runs)):
+            late = sorted(run or 0 for run, times in Counter(runs).items() if times > 1)
+            self.findings.say(f"{cell} holds notes of runs that had lost their lease: {late}")
+        by_run = sorted(found, key=lambda item: (runs.index(notes[item][0]) if item in notes else -1, item))
+        if list(found) != by_run or len(found) != len(set(found)):
+            self.findings.say(f"{cell} holds notes twice or out of order")
+        self.findings.runs += len({run for run, note in notes.values() if note.outcome == OK})
+        self._check_items(cell, found, [note for _, note in notes.values()])
+
+    def _check_items(self, cell: str, found: Sequence[int], items: Sequence[Write]) -> None:
+        """All that was acknowledged, nothing that was refused."""
         possible = {item.value for item in items if item.outcome != REFUSED}
         if not possible.issuperset(found):
             refused = sorted(set(found) - possible)
