@@ -74,6 +74,7 @@ class Gate:
 
     def let_through(self, which: int) -> None:
         """Let one of the waiting steps be done."""
+        self._busy += 1  # before it goes on: nothing else may pass for the end of the step
         self.waiting.pop(which % len(self.waiting)).set_result(None)
 
     def close_for_ever(self) -> None:
@@ -86,7 +87,6 @@ class Gate:
     def _gated(self, tier: str, call: Step) -> Step:
         async def through(*args: Any, **kwargs: Any) -> Any:
             await self._wait()
-            self._busy += 1
             try:
                 if tier == "sql" and self._switch.away:
                     raise DurableTierUnavailableError("the database is away")
@@ -100,16 +100,24 @@ class Gate:
         return through
 
     async def _wait(self) -> None:
-        if not self._dead and not self.open:
-            step = asyncio.get_running_loop().create_future()
-            self.waiting.append(step)
-            self.moved.set()
-            try:
-                await step
-            finally:
-                if step in self.waiting:
-                    self.waiting.remove(step)
+        """Returns with `_busy` counting the caller."""
         if self._dead:
+            raise asyncio.CancelledError
+        if self.open:
+            self._busy += 1
+            return
+        step = asyncio.get_running_loop().create_future()
+        self.waiting.append(step)
+        self.moved.set()
+        try:
+            await step
+        except asyncio.CancelledError:
+            if step in self.waiting:
+                self.waiting.remove(step)
+            self._busy -= step.done() and not step.cancelled()
+            raise
+        if self._dead:
+            self._busy -= 1
             raise asyncio.CancelledError
 
     def _lose_answer(self, tier: str) -> None:

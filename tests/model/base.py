@@ -209,6 +209,8 @@ class ModelMachine(RuleBasedStateMachine):
         """Let a call go on for some steps, and judge it when it is over."""
         task = agent.task
         assert task is not None
+        if steps == TO_THE_END:
+            self.lab.end_loaders()  # of a call that is held meanwhile
         for _ in range(steps):
             if task.done():
                 break

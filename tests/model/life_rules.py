@@ -194,7 +194,9 @@ class LifeRules(AgentRules):
             """Each step takes something away, and brings nothing."""
             seen = self.observe()
             for name, life in seen.lives.items():
-                assert life is None or life == world.lives[name], f"an erasure changed {name}"
+                assert life is None or life == world.lives[name], (
+                    f"an erasure changed {name}: {life} was {world.lives[name]}"
+                )
             assert seen.user in ({}, world.user), "an erasure changed the user's keys"
             assert seen.app == world.app, "an erasure changed the app's keys"
             return seen
