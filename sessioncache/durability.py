@@ -18,6 +18,7 @@ from sessioncache.errors import (
     WriteLostError,
 )
 from sessioncache.hot.calls import Content, FlushState, Gone, Wanted
+from sessioncache.hot.layout import Place
 from sessioncache.ledger import Ledger, Pending, fingerprint
 from sessioncache.revisions import DIGITS, ZERO, decode_revision
 from sessioncache.tiers import Tiers
@@ -102,15 +103,25 @@ async def _shown_by_sql(tiers: Tiers, pending: Pending, state: FlushState, *, pa
     unchanged = state.incarnation == pending.incarnation
     if patient and unchanged and state.marks:
         return False
+    marks = state.marks or await _marks_of_host(tiers, pending.place)
     with within(tiers.settings.timeout):
         ref, keys = pending.place.ref, list(pending.entries)
         evidence = await tiers.durable.evidence(ref, keys, oldest=bool(pending.whole))
     if _proves(pending, evidence, clean=unchanged and not state.marks):
         return True
-    if unchanged and state.marks:
+    if unchanged and marks:
         return False
-    await _check_still_hot(tiers, pending)
+    await _check_still_hot(tiers, pending, marks)
     return False
+
+
+async def _marks_of_host(tiers: Tiers, place: Place) -> int:
+    """How much of the session of a namespace is to be flushed: with its tombstone the namespace is dead, too."""
+    if not place.ref.holder:
+        return 0
+    host = tiers.layout.host(place, place.ref.holder)
+    (state,) = await tiers.perform(lambda: tiers.hot.flush_state([host]))
+    return state.marks
 
 
 def _proves(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:
@@ -149,17 +160,18 @@ def _is_row(row: Entry | None, revision: int, text: bytes) -> bool:
     return row is not None and row.revision == revision and fingerprint(row.text) == text
 
 
-async def _check_still_hot(tiers: Tiers, pending: Pending) -> None:
-    """Raise WriteLostError unless the hot tier still holds exactly what was written."""
+async def _check_still_hot(tiers: Tiers, pending: Pending, marks: int) -> None:
+    """Raise WriteLostError unless the hot tier still holds exactly what was written.
+
+    `marks`: what was dirty before SQL was asked, of the scope or of its session.
+    """
     place, wanted = pending.place, [Wanted(pending.place, keys=list(pending.entries))]
     if place.ref.holder:  # a namespace can be read beside its session only
-        place = tiers.layout.host(place, place.ref.holder)
-        wanted.insert(0, Wanted(place, keys=[]))
+        wanted.insert(0, Wanted(tiers.layout.host(place, place.ref.holder), keys=[]))
     try:
         content = (await tiers.perform(lambda: tiers.hot.read(wanted)))[-1]
     except Gone:
-        (session,) = await tiers.perform(lambda: tiers.hot.flush_state([place]))
-        if session.marks:
+        if marks:
             return  # the session's tombstone is still to be flushed
         content = None
     if content is None or not _holds(content, pending):

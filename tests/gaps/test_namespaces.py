@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sessioncache import SessionCache
+import pytest
+
+from sessioncache import FlushTimeoutError, SessionCache
 from sessioncache.revisions import DIGITS
 from sessioncache.scopes import namespace_ref
-from tests.helpers import Urls, dirty, drain, evict, open_worker, raw, scope_key, session
+from tests.helpers import Urls, connect, dirty, drain, evict, open_worker, raw, scope_key, session
 from tests.keys import check_keys
 
 SCOPE = session("ada", "s1")
@@ -76,3 +78,18 @@ async def test_flush_is_content_where_what_was_cleared_died_with_its_session(cac
         client.delete(scope_key(SCOPE))
     await made.flush(5)
     await cache.flush(5)
+
+
+async def test_flush_waits_for_the_tombstone_of_a_session_whose_namespace_was_written(
+    cache: SessionCache, urls: Urls
+) -> None:
+    made = await cache.create("ada", session_id="s1")
+    await drain(urls)
+    tools = made.namespace("tools")
+    await tools.set("a", 1)
+    async with connect(urls) as other:
+        await other.delete("ada", "s1")
+    with pytest.raises(FlushTimeoutError):
+        await tools.flush(0.3)
+    await drain(urls)
+    await tools.flush(5)

@@ -283,4 +283,12 @@ MUTATIONS = (
         "except ZeroDivisionError as error:",
         ("client/test_sql_away.py::test_a_fork_that_is_there_and_cannot_be_read_is_not_said_to_have_failed",),
     ),
+    Mutation(
+        "what dies with a namespace's session is lost",
+        "R11",
+        "sessioncache/durability.py",
+        "marks = state.marks or await _marks_of_host(tiers, pending.place)",
+        "marks = state.marks",
+        ("gaps/test_namespaces.py::test_flush_waits_for_the_tombstone_of_a_session_whose_namespace_was_written",),
+    ),
 )
