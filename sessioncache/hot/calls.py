@@ -32,6 +32,8 @@ class Need(StrEnum):
     """The hash is of an older incarnation."""
     COLD = "cold"
     """The scope is not hot."""
+    UNFLUSHED = "unflushed"
+    """SQL has to know of the session first."""
 
 
 class Gone(Exception):  # noqa: N818 - a signal

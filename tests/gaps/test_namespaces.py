@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from sessioncache import FlushTimeoutError, SessionCache
+from sessioncache import FlushTimeoutError, SessionCache, SessionNotFoundError
 from sessioncache.revisions import DIGITS
 from sessioncache.scopes import namespace_ref
-from tests.helpers import Urls, connect, dirty, drain, evict, open_worker, raw, scope_key, session
+from tests.helpers import Urls, connect, dirty, drain, evict, execute, fetch, open_worker, raw, scope_key, session
 from tests.keys import check_keys
 
 SCOPE = session("ada", "s1")
@@ -93,3 +93,29 @@ async def test_flush_waits_for_the_tombstone_of_a_session_whose_namespace_was_wr
         await tools.flush(0.3)
     await drain(urls)
     await tools.flush(5)
+
+
+async def test_a_session_is_not_in_sql_before_what_it_was_created_with(cache: SessionCache, urls: Urls) -> None:
+    made = await cache.create("ada", session_id="s1", state={"a": 1})
+    await made.namespace("tools").set("a", 1)
+    async with open_worker(urls) as worker:
+        await worker._check()
+        assert await worker.flusher.flush([(TOOLS.bucket, TOOLS.member)]) == 0
+        with raw(urls.redis) as client:
+            client.flushall()
+        with pytest.raises(SessionNotFoundError):
+            await cache.get("ada", "s1")
+
+
+async def test_a_namespace_is_flushed_where_its_session_has_a_dead_letter(cache: SessionCache, urls: Urls) -> None:
+    execute(
+        urls.database,
+        "CREATE TRIGGER refuse BEFORE INSERT ON sessioncache_state WHEN NEW.value LIKE '%poison%'"
+        " BEGIN SELECT RAISE(ABORT, 'refused'); END",
+    )
+    made = await cache.create("ada", session_id="s1", state={"a": "poison"})
+    await made.namespace("tools").set("a", 1)
+    await drain(urls)
+    await made.namespace("tools").flush(5)
+    rows = fetch(urls.database, "SELECT namespace, value FROM sessioncache_state")
+    assert rows == [("tools", "1")]

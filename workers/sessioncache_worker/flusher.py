@@ -88,7 +88,8 @@ class Flusher:
             again = await self._tiers.backlog.read_dirt(list(unready))
             for (bucket, member), one in zip(unready, again, strict=True):
                 if isinstance(one, Unready):  # another process is at it: our claim must not hold it back for a lease
-                    await self.put_off(bucket, [member], min(1.0, self._settings.lease))
+                    seconds = 0.1 if one.need is Need.UNFLUSHED else 1.0
+                    await self.put_off(bucket, [member], min(seconds, self._settings.lease))
             found += again
         for scope, one in zip([*claimed, *unready], found, strict=True):
             if one is None:

@@ -126,11 +126,12 @@ class FlushWorker:
         rows = 0
         while True:
             claimed = await self._claim(list(self._buckets), everything=True)
-            rows += await self._flush(claimed)
+            flushed = await self._flush(claimed)
+            rows += flushed
             oldest = await self._tiers.backlog.oldest(self._buckets)
             if oldest is None or oldest > began:
                 return rows
-            if not claimed:
+            if not flushed:
                 await asyncio.sleep(0.05)
 
     async def _check(self) -> None:

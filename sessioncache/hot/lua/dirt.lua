@@ -7,13 +7,25 @@
 -- Reply  {'ok', incarnation, microseconds now, {head field, value, ...}, {field, value, ...}, {phantom, ...},
 --        {head field, value, ...} of its session for a namespace}
 --        {'missing'}: Redis evicted a dirty scope; its marks are gone now.  {'dropped'}: its session's life is over
---        {'register', 1} {'revalidate', 1} {'host', 'cold' or 'revalidate', its session's scope}
--- Guards R6 (one reading), R1 (marks without a field are found), R10 (dead letters are left out), R17
+--        {'register', 1} {'revalidate', 1} {'host', 'cold', 'revalidate' or 'unflushed', its session's scope}
+-- Guards R6 (one reading; SQL learns of a session's life with all that it began with), R1 (marks without a field are found), R10 (dead letters are left out), R17
 
 local ctl, hash = KEYS[1], KEYS[2]
 local inc = enter(ctl)
 if not inc then return {'register', 1} end
 local base, member = names(ctl, hash)
+
+-- R6: the rows of a namespace come with the head of its session, and that head not before the session's own rows.  Where the
+-- database refuses one of these as data, they come apart anyhow.
+local function is_unborn(session)
+  local host = 's' .. session
+  local h = call('HMGET', base .. 'h:' .. host, 'b', 'f', 'p')
+  local known = math.max(rev_number(h[2] or ZERO), rev_number(h[3] or ZERO))
+  if known >= rev_number(h[1]) or call('SISMEMBER', base .. 'd:' .. host, '!') == 0 then return false end
+  local own = call('SMEMBERS', base .. 'd:' .. host)
+  return not next(letters_of(base, host, own, values_of(base .. 'h:' .. host, own), '.') or {})
+end
+
 local names_ = {'r', 'b', 'c', 'x', 'v', 'h', 'u', 'o', 'a', 'w', 's', 't', 'm', 'k', 'q', 'd', 'g'}
 local have = call('HMGET', hash, 'i', 'y', unpack(names_))
 if not have[1] then
@@ -28,6 +40,7 @@ if session then
     return {'dropped'}
   end
   if problem then return {'host', problem, session} end
+  if is_unborn(session) then return {'host', 'unflushed', session} end
 end
 if have[1] ~= inc or have[2] then return {'revalidate', 1} end
 

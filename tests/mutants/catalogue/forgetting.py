@@ -291,4 +291,20 @@ MUTATIONS = (
         "marks = state.marks",
         ("gaps/test_namespaces.py::test_flush_waits_for_the_tombstone_of_a_session_whose_namespace_was_written",),
     ),
+    Mutation(
+        "SQL learns of a session by its namespace",
+        "R6",
+        "sessioncache/hot/lua/dirt.lua",
+        "if is_unborn(session) then",
+        "if false then",
+        ("gaps/test_namespaces.py::test_a_session_is_not_in_sql_before_what_it_was_created_with",),
+    ),
+    Mutation(
+        "a dead letter holds namespaces back",
+        "R10",
+        "sessioncache/hot/lua/dirt.lua",
+        "return not next(letters_of(base, host, own, values_of(base .. 'h:' .. host, own), '.') or {})",
+        "return true",
+        ("gaps/test_namespaces.py::test_a_namespace_is_flushed_where_its_session_has_a_dead_letter",),
+    ),
 )
