@@ -71,6 +71,8 @@ class ModelMachine(RuleBasedStateMachine):
         assert not wrong, wrong
         lacking = view.lacking()
         assert not lacking, f"clean, but not durable: {lacking}"
+        torn = view.torn()
+        assert not torn, f"SQL knows the session, and lacks what it was created with: {torn}"
         self._check_sql(view.sql)
         for call in self.calls.values():
             call.worlds.append(self.world)

@@ -19,13 +19,11 @@ from sessioncache.durable.migrate import upgrade_schema
 from sessioncache.revisions import decode_revision, encode_revision
 from sessioncache.scopes import ScopeRef
 from tests.model.actors import Agent, SqlSwitch, Worker
-from tests.model.observing import BUCKETS, LAYOUT, SCOPES, Sql, View, read_hot, read_sql
+from tests.model.observing import BUCKETS, LAYOUT, POISON, SCOPES, Sql, View, read_hot, read_sql
 from tests.servers import RedisServer
 
 T = TypeVar("T")
 
-POISON = "poison"
-"""A text that the database refuses while it is told to."""
 _REFUSE = (
     "CREATE TRIGGER IF NOT EXISTS refuse BEFORE INSERT ON sessioncache_state"
     f" WHEN NEW.value LIKE '%{POISON}%' BEGIN SELECT RAISE(ABORT, 'refused'); END"

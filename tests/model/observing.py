@@ -20,6 +20,8 @@ BUCKETS = 2
 # The app's scope lies in another bucket than the user's: the two are registered apart.
 APP = next(name for name in "abcdefgh" if bucket_of(BUCKETS, "", name) != bucket_of(BUCKETS, "", name, USER))
 PREFIX = "m"
+POISON = "poison"
+"""A text that the database refuses while it is told to."""
 LAYOUT = Layout(PREFIX, BUCKETS)
 
 Row = tuple[int, str, bool]
@@ -192,6 +194,18 @@ class View:
                     found.append(f"{key!r} of {ref}: SQL has it, and it is not hot")
         return found
 
+    def torn(self) -> list[str]:
+        """Of a life that SQL knows, what began with it and SQL lacks: both come in one transaction."""
+        found = []
+        for ref in map(session_scope, SESSIONS):
+            hot, stored = self._hot(ref), self._stored(ref)
+            if hot.alive and stored.alive and hot.birth == stored.birth:
+                born = [
+                    key for key, (revision, text) in hot.entries.items() if revision == hot.birth and not _poison(text)
+                ]
+                found += [f"{key!r} of {ref}" for key in born if stored.entries.get(key, (0, b""))[0] < hot.birth]
+        return found
+
     def _is_in_use(self, ref: ScopeRef) -> bool:
         """Whether a scope is ready; of a namespace also whether its session is, in the same life."""
         if not self.is_ready(ref) or not ref.holder:
@@ -244,6 +258,11 @@ class View:
             return Side(alive=ref.kind is not ScopeKind.SESSION, entries=entries)
         _, birth, cleared, gone, updated, told = head
         return Side(cleared if gone else birth, birth, cleared, not gone, entries, updated, told)
+
+
+def _poison(text: bytes) -> bool:
+    """Whether the database may refuse it, for good."""
+    return POISON.encode() in text
 
 
 def _hot_side(ref: ScopeRef, fields: Bytes) -> Side:
