@@ -56,8 +56,11 @@ class LifeRules(AgentRules):
         """Read a namespace, whole."""
         held = self.handle(pick)
         if held is not None:
-            judge = judge_read(lambda world: sorted(world.life(held.name, held.birth).spaces[space].items()))
-            self.call(held.agent, held.handle.namespace(space).items(), judge, hold, lose)
+            self._read_space(held, space, hold, lose)
+
+    def _read_space(self, held: Held, space: str, hold: int | None = None, lose: str = "") -> None:
+        judge = judge_read(lambda world: sorted(world.life(held.name, held.birth).spaces[space].items()))
+        self.call(held.agent, held.handle.namespace(space).items(), judge, hold, lose)
 
     @rule(pick=picks, hold=holds, lose=losses)
     def clear_session(self, pick: int, hold: int | None, lose: str) -> None:

@@ -8,13 +8,14 @@ from hypothesis.stateful import rule
 from tests.model.agent_rules import actors, losses, names, picks
 from tests.model.base import TO_THE_END
 from tests.model.lab import NOTHING
-from tests.model.life_rules import LifeRules
-from tests.model.observing import SCOPES, session_scope
+from tests.model.life_rules import LifeRules, spaces
+from tests.model.observing import NAMESPACES, SCOPES, session_scope
 from tests.model.state import SESSIONS
 
 actions = st.sampled_from(
     ["set", "set", "drop", "create", "delete", "shared", "space", "space", "fork", "touch", "erase"]
 )
+kinds = st.sampled_from(["append", "append", "update", "clear", "fork"])
 faults = st.sampled_from(["everything", "nothing", "files", "files"])
 
 
@@ -74,6 +75,59 @@ class SessionCacheMachine(LifeRules):
         self._forget(fault, 0)
         self.act(agent, name, action)
         self.work_steps(self.workers[worker], TO_THE_END)
+
+    @rule(worker=actors, agent=actors, name=names, space=spaces, dirty=st.booleans(), evicts=st.booleans(), kind=kinds)
+    def live_again(self, worker: int, agent: int, name: str, space: str, dirty: bool, evicts: bool, kind: str) -> None:
+        """A session with a namespace is deleted and created or forked again, and the namespace is used at once."""
+        self._use_space(agent, name, space, "update")
+        if not dirty:
+            self.work_steps(self.workers[worker], TO_THE_END)
+        self._delete(agent, name)
+        if evicts:
+            self.work_steps(self.workers[worker], TO_THE_END)
+            self.lab.evict([session_scope(name)])
+        if kind == "fork":
+            self.act(agent, SESSIONS[1 - SESSIONS.index(name)], "fork")
+        else:
+            self._create(agent, name, {"a": "number"}, None, "")
+        self._use_space(agent, name, space, kind if kind != "fork" else "append")
+
+    @rule(
+        agent=actors,
+        name=names,
+        hold=st.integers(0, 6),
+        space=spaces,
+        other=spaces,
+        evicts=st.integers(0, 3),
+        worker=actors,
+    )
+    def overtake_fork(self, agent: int, name: str, hold: int, space: str, other: str, evicts: int, worker: int) -> None:
+        """A session is forked, cold or hot, while another agent writes to one of its namespaces, perhaps a new one."""
+        self._use_space(agent, name, space, "update")
+        if evicts:
+            self.work_steps(self.workers[worker], TO_THE_END)
+            self.lab.evict([NAMESPACES[name, space], *([session_scope(name)] if evicts > 1 else [])])
+        self._delete(agent, SESSIONS[1 - SESSIONS.index(name)])
+        self._get(agent, name)
+        held = self.handle(-1)
+        if held is None or held.agent in self.calls:
+            return
+        self._fork(held, SESSIONS[1 - SESSIONS.index(held.name)], hold)
+        self._use_space(1 - agent, name, other, "update")
+        if evicts == 3:
+            self.work_steps(self.workers[worker], TO_THE_END)
+            self.lab.evict()
+        self.finish_calls()
+
+    def _use_space(self, agent: int, name: str, space: str, kind: str) -> None:
+        """Change a namespace through a handle that was just read, and read it."""
+        self._get(agent, name)
+        held = self.handle(-1)
+        if held is None or held.agent in self.calls or held.name != name:
+            return
+        self._change_space(held, space, kind, "a", self.value("a", "number"))
+        if held.agent not in self.calls:
+            self._read_space(held, space)
 
     # ---- time and faults
 
