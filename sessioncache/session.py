@@ -11,12 +11,7 @@ from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from sessioncache.ambient import bound
-from sessioncache.errors import (
-    DurableTierUnavailableError,
-    HotTierUnavailableError,
-    OutcomeUnknownError,
-    SessionNotFoundError,
-)
+from sessioncache.errors import OutcomeUnknownError, SessionCacheError, SessionNotFoundError
 from sessioncache.exporting import export_session
 from sessioncache.forking import Forker
 from sessioncache.handle import Handle
@@ -304,7 +299,7 @@ async def fork_session(
         child = await open_session(tiers, open_ledger, places, written.revision)
     except Gone:
         raise not_found(ref.session) from None
-    except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+    except SessionCacheError as error:
         raise OutcomeUnknownError(f"the session was forked into {ref.session!r}, which cannot be read now") from error
     child._ledger = ledger
     return child

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 import redis
 
-from sessioncache import MemoryFullError, Session, SessionCache
+from sessioncache import MemoryFullError, OutcomeUnknownError, Session, SessionCache
 from tests.conftest import StartRedis
-from tests.helpers import Urls, connect, drain, open_worker, raw, session, stored_values, upgrade
+from tests.helpers import Stall, Urls, connect, drain, evict, open_worker, raw, session, stored_values, upgrade
 
 
 @pytest.fixture
@@ -78,3 +79,23 @@ async def test_whoever_starts_on_an_empty_redis_without_memory_flushes_deletes_a
             await cache.create("ada")
         with raw(full_urls.redis) as client:
             client.delete("other")
+
+
+async def test_a_fork_that_is_there_and_cannot_be_read_for_lack_of_memory_is_not_said_to_have_failed(
+    full_cache: SessionCache, full_urls: Urls
+) -> None:
+    await full_cache.app_scope().set("p", 1)
+    await drain(full_urls)
+    evict(full_urls.redis)
+    parent = await full_cache.create("ada", session_id="s1", state={"a": 1})
+    loading = Stall(full_cache._tiers.durable, "read_scopes")
+    fork = asyncio.ensure_future(parent.fork())
+    await loading.reached.wait()
+    with raw(full_urls.redis) as client:
+        client.config_set("maxmemory", int(client.info("memory")["used_memory"]) - 50_000)
+    loading.release.set()
+    with pytest.raises(OutcomeUnknownError, match="forked into 'sess_"):
+        await fork
+    with raw(full_urls.redis) as client:
+        client.config_set("maxmemory", 0)
+    assert [one.forked_from for one in (await full_cache.list("ada")).items if one.id != "s1"] == ["s1"]
