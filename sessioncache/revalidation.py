@@ -37,7 +37,7 @@ class Revalidator:
             return
         merged = False
         try:
-            stored = await self._durable.read_everything(place.ref, taken.incarnation)
+            stored = await self._durable.read_everything(taken.place.ref, taken.incarnation)
             left = await self._merging.merge(taken, stored)
             merged = True
             logger.info("revalidated scope %s: %d marks left", place.ref.id, left)

@@ -9,7 +9,7 @@ import pytest
 from sessioncache import FlushTimeoutError, SessionCache, SessionNotFoundError
 from sessioncache.revisions import DIGITS
 from sessioncache.scopes import namespace_ref
-from tests.helpers import Urls, connect, dirty, drain, evict, execute, fetch, open_worker, raw, scope_key, session
+from tests.helpers import Urls, connect, dirty, drain, execute, fetch, open_worker, raw, scope_key, session
 from tests.keys import check_keys
 
 SCOPE = session("ada", "s1")
@@ -57,9 +57,7 @@ async def test_the_janitor_keeps_a_namespace_whose_living_session_is_not_hot(cac
 
 async def test_a_namespace_that_was_loaded_is_not_older_than_its_session(cache: SessionCache, urls: Urls) -> None:
     made = await cache.create("ada", session_id="s1")
-    await drain(urls)
-    evict(urls.redis)
-    assert await made.namespace("tools").items() == []
+    assert await made.namespace("tools").items() == [], "SQL knows neither of them"
     with raw(urls.redis) as client:
         fields: Any = client.hgetall(scope_key(TOOLS))
         assert len(fields[b"r"]) == DIGITS
@@ -119,3 +117,21 @@ async def test_a_namespace_is_flushed_where_its_session_has_a_dead_letter(cache:
     await made.namespace("tools").flush(5)
     rows = fetch(urls.database, "SELECT namespace, value FROM sessioncache_state")
     assert rows == [("tools", "1")]
+    await made.namespace("tools").set("a", 2)
+    async with open_worker(urls) as worker:
+        await worker._check()
+        assert await worker.flusher.flush([(TOOLS.bucket, TOOLS.member)]) == 1
+
+
+async def test_a_worker_that_revalidates_a_namespace_takes_from_sql_what_redis_lost(
+    cache: SessionCache, urls: Urls
+) -> None:
+    tools = (await cache.create("ada", session_id="s1")).namespace("tools")
+    await tools.set("a", 1)
+    await drain(urls)
+    await tools.set("b", 2)
+    with raw(urls.redis) as client:
+        client.hdel(scope_key(TOOLS), "=a")
+        client.hset(scope_key(TOOLS), "y", "1")
+    await drain(urls)
+    assert await tools.items() == [("a", 1), ("b", 2)]

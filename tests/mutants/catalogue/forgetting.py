@@ -307,4 +307,12 @@ MUTATIONS = (
         "return true",
         ("gaps/test_namespaces.py::test_a_namespace_is_flushed_where_its_session_has_a_dead_letter",),
     ),
+    Mutation(
+        "a worker does not find a namespace in SQL",
+        "R17",
+        "sessioncache/revalidation.py",
+        "read_everything(taken.place.ref,",
+        "read_everything(place.ref,",
+        ("gaps/test_namespaces.py::test_a_worker_that_revalidates_a_namespace_takes_from_sql_what_redis_lost",),
+    ),
 )
