@@ -66,7 +66,7 @@ async def test_a_fork_that_is_there_and_cannot_be_read_is_not_said_to_have_faile
         await away.leave()
         with pytest.raises(OutcomeUnknownError, match="forked into 'sess_"):
             await parent.fork()
-        await away.proxy.accept()
+    async with connect(away.direct) as cache:
         (fork,) = [one for one in (await cache.list("ada")).items if one.forked_from == "hot"]
         assert (await cache.get("ada", fork.id)).state == {"a": 1, "app:p": 1}
 

@@ -242,7 +242,10 @@ class AgentRules(ModelMachine):
 
         def judge(done: Done) -> World:
             done.value = None if change.kind == "update" else done.value
-            return judge_write(expect, self.observe)(done)
+            after = judge_write(expect, self.observe)(done)
+            if done.error is None and change.space and change.values and change.kind == "update":
+                self.check_in_use(held)
+            return after
 
         self.call(held.agent, run, judge, hold, lose)
 

@@ -84,6 +84,12 @@ class ModelMachine(RuleBasedStateMachine):
             assert not life or not known or life.updated >= known.updated, f"{name} was updated earlier than before"
         self.world = seen
 
+    def check_in_use(self, held: Held) -> None:
+        """A call that has just been made moved the time of the last use."""
+        known, life = self.world.lives[held.name], self.observe().lives[held.name]
+        if known and life and known.birth == life.birth == held.birth:
+            assert life.updated > known.updated, f"{held.name} does not show that it was in use"
+
     def _check_sql(self, sql: Sql) -> None:
         for scope, head in self.stored.heads.items():
             assert scope in sql.heads, "a head left SQL"

@@ -104,7 +104,10 @@ class LifeRules(AgentRules):
             info: SessionInfo | None = done.value
             done.value = told_by(info) if info else None
             birth = None if anyhow else held.birth
-            return judge_write(lambda world: touched(world, held.name, birth, told), self.observe)(done)
+            after = judge_write(lambda world: touched(world, held.name, birth, told), self.observe)(done)
+            if done.error is None:
+                self.check_in_use(held)
+            return after
 
         self.call(held.agent, run, judge, hold, lose)
 

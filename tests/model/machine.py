@@ -10,12 +10,15 @@ from tests.model.base import TO_THE_END
 from tests.model.lab import NOTHING
 from tests.model.life_rules import LifeRules, spaces
 from tests.model.observing import NAMESPACES, SCOPES, session_scope
-from tests.model.state import SESSIONS
+from tests.model.state import SESSIONS, SPACES
 
 actions = st.sampled_from(
     ["set", "set", "drop", "create", "delete", "shared", "space", "space", "fork", "touch", "erase"]
 )
 kinds = st.sampled_from(["append", "append", "update", "clear", "fork"])
+forks = st.integers(0, 6)
+overtakers = st.sampled_from([*SPACES, "takes"])
+temperatures = st.sampled_from(["hot", "space", "all", "all"])
 faults = st.sampled_from(["everything", "nothing", "files", "files"])
 
 
@@ -76,10 +79,21 @@ class SessionCacheMachine(LifeRules):
         self.act(agent, name, action)
         self.work_steps(self.workers[worker], TO_THE_END)
 
-    @rule(worker=actors, agent=actors, name=names, space=spaces, dirty=st.booleans(), evicts=st.booleans(), kind=kinds)
-    def live_again(self, worker: int, agent: int, name: str, space: str, dirty: bool, evicts: bool, kind: str) -> None:
+    @rule(
+        worker=actors,
+        agent=actors,
+        name=names,
+        space=spaces,
+        dirty=st.booleans(),
+        evicts=st.booleans(),
+        kind=kinds,
+        reads=st.booleans(),
+    )
+    def live_again(
+        self, worker: int, agent: int, name: str, space: str, dirty: bool, evicts: bool, kind: str, reads: bool
+    ) -> None:
         """A session with a namespace is deleted and created or forked again, and the namespace is used at once."""
-        self._use_space(agent, name, space, "update")
+        self._use_space(agent, name, space, "update", reads=False)
         if not dirty:
             self.work_steps(self.workers[worker], TO_THE_END)
         self._delete(agent, name)
@@ -90,44 +104,41 @@ class SessionCacheMachine(LifeRules):
             self.act(agent, SESSIONS[1 - SESSIONS.index(name)], "fork")
         else:
             self._create(agent, name, {"a": "number"}, None, "")
-        self._use_space(agent, name, space, kind if kind != "fork" else "append")
+        self._use_space(agent, name, space, kind if kind != "fork" else "append", reads=reads)
 
-    @rule(
-        agent=actors,
-        name=names,
-        hold=st.integers(0, 6),
-        space=spaces,
-        other=spaces,
-        evicts=st.integers(0, 3),
-        worker=actors,
-    )
-    def overtake_fork(self, agent: int, name: str, hold: int, space: str, other: str, evicts: int, worker: int) -> None:
-        """A session is forked, cold or hot, while another agent writes to one of its namespaces, perhaps a new one."""
-        self._use_space(agent, name, space, "update")
-        if evicts:
+    @rule(agent=actors, name=names, hold=forks, space=spaces, others=overtakers, cold=temperatures, worker=actors)
+    def overtake_fork(self, agent: int, name: str, hold: int, space: str, others: str, cold: str, worker: int) -> None:
+        """A session is forked, cold or hot, while another agent writes to a namespace of it, or takes the new id."""
+        child = SESSIONS[1 - SESSIONS.index(name)]
+        self._delete(agent, child)
+        self._use_space(agent, name, space, "update", reads=False)
+        if cold != "hot":
             self.work_steps(self.workers[worker], TO_THE_END)
-            self.lab.evict([NAMESPACES[name, space], *([session_scope(name)] if evicts > 1 else [])])
-        self._delete(agent, SESSIONS[1 - SESSIONS.index(name)])
-        self._get(agent, name)
-        held = self.handle(-1)
-        if held is None or held.agent in self.calls:
-            return
-        self._fork(held, SESSIONS[1 - SESSIONS.index(held.name)], hold)
-        self._use_space(1 - agent, name, other, "update")
-        if evicts == 3:
-            self.work_steps(self.workers[worker], TO_THE_END)
-            self.lab.evict()
-        self.finish_calls()
-
-    def _use_space(self, agent: int, name: str, space: str, kind: str) -> None:
-        """Change a namespace through a handle that was just read, and read it."""
+            self.lab.evict(SCOPES if cold == "all" else [NAMESPACES[name, space]])
         self._get(agent, name)
         held = self.handle(-1)
         if held is None or held.agent in self.calls or held.name != name:
             return
-        self._change_space(held, space, kind, "a", self.value("a", "number"))
-        if held.agent not in self.calls:
+        self._fork(held, child, hold)
+        if others == "takes":
+            self._create(1 - agent, child, {"b": "number"}, None, "")
+        else:
+            self._use_space(1 - agent, name, others, "update", reads=False)
+        if cold == "all":
+            self.work_steps(self.workers[worker], TO_THE_END)
+            self.lab.evict()
+        self.finish_calls()
+
+    def _use_space(self, agent: int, name: str, space: str, kind: str, *, reads: bool) -> None:
+        """Change a namespace through a handle that was just read; `reads`: read the namespace before."""
+        self._get(agent, name)
+        held = self.handle(-1)
+        if held is None or held.agent in self.calls or held.name != name:
+            return
+        if reads:
             self._read_space(held, space)
+        if held.agent not in self.calls:
+            self._change_space(held, space, kind, "a", self.value("a", "number"))
 
     # ---- time and faults
 
