@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sessioncache import FlushTimeoutError, SessionCache, SessionNotFoundError
-from sessioncache.revisions import DIGITS
+from sessioncache.revisions import DIGITS, decode_revision, encode_revision
 from sessioncache.scopes import namespace_ref
 from tests.helpers import Urls, connect, dirty, drain, execute, fetch, open_worker, raw, scope_key, session
 from tests.keys import check_keys
@@ -135,3 +135,19 @@ async def test_a_worker_that_revalidates_a_namespace_takes_from_sql_what_redis_l
         client.hset(scope_key(TOOLS), "y", "1")
     await drain(urls)
     assert await tools.items() == [("a", 1), ("b", 2)]
+
+
+async def test_a_session_is_not_pinned_for_a_namespace_of_a_life_that_is_over(cache: SessionCache, urls: Urls) -> None:
+    made = await cache.create("ada", session_id="s1")
+    await made.namespace("tools").set("a", 1)
+    async with open_worker(urls) as worker:
+        await worker._check()
+        await worker.flusher.flush([(SCOPE.bucket, SCOPE.member)])
+    with raw(urls.redis) as client:
+        assert client.pttl(scope_key(SCOPE)) == -1, "pinned with its namespace"
+        birth: Any = client.hget(scope_key(SCOPE), "b")
+        another = encode_revision(decode_revision(birth) - 1)
+        client.hset(scope_key(SCOPE), "b", another)  # as where Redis forgot, and SQL told of another life
+        await drain(urls)
+        assert not client.exists(scope_key(TOOLS))
+        assert client.pttl(scope_key(SCOPE)) > 0
