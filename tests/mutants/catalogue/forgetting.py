@@ -271,8 +271,8 @@ MUTATIONS = (
         "what was cleared is lost with its session",
         "R11",
         "sessioncache/durability.py",
-        "if pending.whole and not (in_force and cleared >= decode_revision(pending.whole)):",
-        "if pending.whole:",
+        "return head.cleared >= whole or (",
+        "return (",
         ("gaps/test_namespaces.py::test_flush_is_content_where_what_was_cleared_died_with_its_session",),
     ),
     Mutation(
