@@ -17,7 +17,7 @@ from sessioncache.deletion import Deletion
 from sessioncache.durability import flush, prune
 from sessioncache.erasure import Erasure, ErasureReport
 from sessioncache.errors import DurableTierUnavailableError, SessionExistsError, SessionNotFoundError
-from sessioncache.exporting import export_scope, export_session
+from sessioncache.exporting import FORMAT, export_scope, export_session
 from sessioncache.hot.calls import Gone, Part, Touch
 from sessioncache.hot.layout import head_of
 from sessioncache.hot.link import HotLink
@@ -244,7 +244,7 @@ class SessionCache:
             with suppress(SessionNotFoundError):  # deleted meanwhile
                 sessions.append(await self.export_session(user, info.id))
         state = await export_scope(self._tiers, self.user_scope(user).place)
-        return {"org": self.org, "app": self.app, "user": user, "state": state, "sessions": sessions}
+        return {"format": FORMAT, "org": self.org, "app": self.app, "user": user, "state": state, "sessions": sessions}
 
     async def erase_user(self, user: str) -> ErasureReport:
         """Erase all that there is of a user in this app, from both tiers, while others go on writing.

@@ -30,7 +30,7 @@ class Deletion:
 
     async def _delete_cold(self) -> Deleted | None:
         """Put a tombstone where nothing is hot, under the token under which SQL showed the session."""
-        found = await self._tiers.hydrator.find_session(self._place)
+        found = await self._tiers.hydrator.find(self._place)
         if found is None:
             return None
         try:

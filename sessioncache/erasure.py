@@ -8,7 +8,8 @@ without a readable identity; at last Redis drops what it still has.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,7 +18,7 @@ from sessioncache.deletion import Deletion
 from sessioncache.durable.erasing import Owned, Tombstone
 from sessioncache.durable.errors import FencedOff
 from sessioncache.errors import DurableTierUnavailableError
-from sessioncache.hot.calls import Deleted, Gone, Stamp
+from sessioncache.hot.calls import Deleted, Gone, Need, Stamp, TokenLost, Unready
 from sessioncache.hot.layout import Place
 from sessioncache.restoring import hot_scopes
 from sessioncache.revisions import LARGEST, decode_revision
@@ -29,11 +30,13 @@ GRACE = 60.0
 _ROUNDS = 5
 _AT_ONCE = 64
 """Sessions that are deleted at once."""
+_LOOKED_AT = 500
+"""Scopes of one exchange in the search for those of the user."""
 _RESTAMP = 64 * _AT_ONCE
 """Sessions after which the time for which nothing is let in begins anew."""
 _TIMEOUT = 30.0
 """Seconds the transaction may take."""
-_IDENTITY = (b"o", b"a", b"w", b"s", b"x", b"r")
+_IDENTITY = (b"o", b"a", b"w", b"s", b"r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +46,6 @@ class ErasureReport:
     sessions: int
     entries: int
     """Keys with their values, of the sessions, their namespaces and the user's scope; `temp:` keys are not counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Hot:
-    """One scope of the user in Redis."""
-
-    place: Place
-    deleted: bool
-    revision: int
 
 
 class Erasure:
@@ -87,16 +81,29 @@ class Erasure:
         return await self._scrub(known)
 
     async def _stamp(self) -> Stamp:
-        return await self._tiers.perform(lambda: self._tiers.hot.erase(self._user, GRACE))
+        return await self._tiers.perform(self._try_stamp)
+
+    async def _try_stamp(self) -> Stamp:
+        """Also where the scope is not hot, without loading it, and when Redis has no memory left."""
+        while True:
+            try:
+                return await self._tiers.hot.erase(self._user, GRACE)
+            except Unready as why:
+                if why.need is not Need.COLD:
+                    raise
+            found = await self._tiers.hydrator.find(self._user)
+            if found is not None:
+                with suppress(TokenLost):
+                    return await self._tiers.hot.erase(self._user, GRACE, found.token, found.stored)
 
     async def _delete_all(self) -> AsyncIterator[Tombstone]:
         """Delete every session of the user, whichever tier has it; tombstones that were there already come, too."""
         # Redis is looked at first: what leaves it meanwhile has come to SQL before.
-        hot = [one async for one in self._hot_scopes() if one.place.ref.kind is ScopeKind.SESSION]
+        hot = [place.ref async for place in self._hot_scopes() if place.ref.kind is ScopeKind.SESSION]
         stored = await self._tiers.perform(lambda: self._tiers.durable.owned(self._user.ref))
         todo = {one.session.id: one for one in stored}
-        for one in hot:
-            todo.setdefault(one.place.ref.id, Owned(one.place.ref, one.deleted, {}))
+        for ref in hot:
+            todo.setdefault(ref.id, Owned(ref, {}))
         owned = list(todo.values())
         for at in range(0, len(owned), _AT_ONCE):
             if at % _RESTAMP == 0:
@@ -125,22 +132,36 @@ class Erasure:
     async def _scrub(self, known: dict[str, int]) -> bool:
         """Drop what Redis still has of the user; whether all of it could be dropped."""
         clean = True
-        async for one in self._hot_scopes():
-            ref = one.place.ref
+        async for place in self._hot_scopes():
+            ref = place.ref
             # A namespace is reached only through its session, and that one is gone.
             revision = LARGEST if ref.kind is ScopeKind.NAMESPACE else known.get(ref.id, 0)
-            clean &= await self._tiers.perform(partial(self._tiers.backlog.scrub, one.place, revision))
+            clean &= await self._tiers.perform(partial(self._tiers.backlog.scrub, place, revision))
         return clean
 
-    async def _hot_scopes(self) -> AsyncIterator[_Hot]:
+    async def _hot_scopes(self) -> AsyncIterator[Place]:
         """All scopes of the user that are hot, found by their heads."""
+        members: list[str] = []
+        async for _, member in hot_scopes(self._tiers, self._user.ref.bucket):
+            if member[0] != ScopeKind.APP:
+                members.append(member)
+            if len(members) == _LOOKED_AT:
+                for place in await self._of_user(members):
+                    yield place
+                members = []
+        for place in await self._of_user(members):
+            yield place
+
+    async def _of_user(self, members: Sequence[str]) -> list[Place]:
+        """Those of some scopes of the bucket that are the user's."""
         user, layout = self._user.ref, self._tiers.layout
         wanted = [user.org.encode(), user.app.encode(), user.user.encode()]
-        async for bucket, member in hot_scopes(self._tiers, user.bucket):
-            with within(self._tiers.settings.timeout):
-                head = await self._tiers.link.command(b"HMGET", layout.hash(bucket, member), *_IDENTITY)
-            if head[:3] != wanted or head[5] is None or member[0] == ScopeKind.APP:
-                continue
-            ref = ScopeRef(ScopeKind(member[0]), user.org, user.app, user.user, (head[3] or b"").decode())
-            place = layout.place(replace(ref, id=member[1:], bucket=bucket))
-            yield _Hot(place, head[4] is not None, decode_revision(head[5]))
+        commands = [(b"HMGET", layout.hash(user.bucket, member), *_IDENTITY) for member in members]
+        with within(self._tiers.settings.timeout):
+            heads = await self._tiers.link.exchange(commands, {}) if commands else []
+        places = []
+        for member, head in zip(members, heads, strict=True):
+            if isinstance(head, list) and head[:3] == wanted and head[4] is not None:
+                ref = ScopeRef(ScopeKind(member[0]), user.org, user.app, user.user, (head[3] or b"").decode())
+                places.append(layout.place(replace(ref, id=member[1:], bucket=user.bucket)))
+        return places

@@ -91,10 +91,10 @@ class Hydrator:
                 raise Gone
             await self._install(place, found)
 
-    async def find_session(self, place: Place) -> Found | None:
-        """What SQL has of a session, under a token that stays held; None: try again, it may be hot now.
+    async def find(self, place: Place) -> Found | None:
+        """What SQL has of a scope, under a token that stays held; None: try again, it may be hot now.
 
-        For calls that bring a hash into being by themselves: a create where the id is free, a delete.
+        For calls that bring a hash into being by themselves: a create where the id is free, a delete, an erasure.
         """
         async with self._reading(place, keep=True) as found:
             return found

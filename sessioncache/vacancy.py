@@ -41,7 +41,7 @@ class Vacancy:
                 await self._look()
 
     async def _look(self) -> None:
-        found = await self._tiers.hydrator.find_session(self._place)
+        found = await self._tiers.hydrator.find(self._place)
         if found is None:
             return
         if found.is_free:

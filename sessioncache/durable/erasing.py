@@ -37,14 +37,13 @@ class Owned:
     """A session of the user as SQL has it."""
 
     session: ScopeRef
-    deleted: bool
     entries: dict[str, int]
     """Namespace ('' for plain keys) -> living entries."""
 
 
 async def read_owned(connection: AsyncConnection, user: ScopeRef) -> list[Owned]:
     """All sessions of a user, deleted ones too, except those whose identity has been blanked."""
-    query = select(_SESSION.scope_id, _SESSION.session_id, _SESSION.deleted).where(
+    query = select(_SESSION.scope_id, _SESSION.session_id).where(
         _SESSION.user_scope_id == user.id, _SESSION.session_id != ""
     )
     rows = (await connection.execute(query)).all()
@@ -56,7 +55,7 @@ async def read_owned(connection: AsyncConnection, user: ScopeRef) -> list[Owned]
         )
         for scope_id, namespace, count in await connection.execute(living.group_by(_STATE.scope_id, _STATE.namespace)):
             counts[scope_id][namespace] = count
-    return [Owned(_session(user, row.scope_id, row.session_id), row.deleted, counts[row.scope_id]) for row in rows]
+    return [Owned(_session(user, row.scope_id, row.session_id), counts[row.scope_id]) for row in rows]
 
 
 def _session(user: ScopeRef, scope_id: str, name: str) -> ScopeRef:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 
 from redis.exceptions import ResponseError
 
@@ -118,12 +119,20 @@ class HotTier:
         dirty = {name.decode(): count for name, count in zip(spaces[::2], spaces[1::2], strict=True)} if spaces else {}
         return Deleted(bool(existed), written, None if living < 0 else living, dirty)
 
-    async def erase(self, place: Place, seconds: float) -> Stamp:
-        """Erase a user's scope, and let nothing new of the user in for some seconds.  May be repeated."""
-        args = (int(seconds * 1_000_000), place.ref.user.encode())
+    async def erase(self, place: Place, seconds: float, token: bytes = b"", stored: StoredScope | None = None) -> Stamp:
+        """Erase a user's scope, and let nothing new of the user in for some seconds.  May be repeated.
+
+        One that is not hot: with what SQL has, under the token of the reading.  TokenLost.
+        """
+        args: list[Argument] = [int(seconds * 1_000_000), place.ref.user.encode()]
+        if token:
+            ref = place.ref
+            head = stored.head if stored else Head("", "", "", "", revision=0)
+            fields = fields_of(replace(head, org=ref.org, app=ref.app, user=ref.user), ref.kind)
+            args += [token, encode_revision(stored.known if stored else 0), *fields]
         reply = await self.link.call(load_script("erase"), [place.control, place.hash], args)
-        raise_unready(reply, [place])
-        return Stamp(reply[1], reply[2], reply[3])
+        _held(reply, place)
+        return Stamp(reply[1], len(stored.entries) if token and stored else reply[2], reply[3])
 
     async def read(self, wanted: Sequence[Wanted]) -> list[Content]:
         """Read scopes in one step."""

@@ -33,7 +33,7 @@ class MemoryDurable(DurableTier):
         """All sessions of a user, deleted ones too."""
         with self._store.lock:
             return [
-                Owned(cell.place.ref, not cell.birth, {})
+                Owned(cell.place.ref, {})
                 for cell in self._store.sessions()
                 if user_of(cell.place) == user.id.encode() and self._is_ours(cell)
             ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sessioncache.entries import Head
+from sessioncache.entries import Head, StoredScope
 from sessioncache.hot.calls import (
     Content,
     Deleted,
@@ -109,7 +109,7 @@ class MemoryHot(HotTier):
             done = Written(cell.revision, [WrittenPart(INCARNATION, DURABLE, existed, [])])
             return Deleted(existed, done, living, spaces)
 
-    async def erase(self, place: Place, seconds: float) -> Stamp:
+    async def erase(self, place: Place, seconds: float, token: bytes = b"", stored: StoredScope | None = None) -> Stamp:
         """Erase a user's scope, and let nothing new of the user in for some seconds."""
         with self._store.lock:
             cell = self._store.first(place, b"")

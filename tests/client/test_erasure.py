@@ -10,6 +10,7 @@ import pytest
 import sessioncache.erasure
 from sessioncache import SessionCache, SessionNotFoundError, StaleSessionError
 from sessioncache.erasure import ErasureReport
+from sessioncache.exporting import FORMAT
 from tests.helpers import (
     Urls,
     connect,
@@ -79,6 +80,7 @@ async def assert_untouched(cache: SessionCache, urls: Urls) -> None:
     assert await found.namespace("tools").items() == [("x", 1)]
     evict(urls.redis)
     assert await cache.export_user(neighbour()) == {
+        "format": FORMAT,
         "org": "",
         "app": "app",
         "user": neighbour(),

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 import redis
 
-from sessioncache import MemoryFullError, OutcomeUnknownError, Session, SessionCache
+from sessioncache import ErasureReport, MemoryFullError, OutcomeUnknownError, Session, SessionCache
 from tests.conftest import StartRedis
-from tests.helpers import Stall, Urls, connect, drain, evict, open_worker, raw, session, stored_values, upgrade
+from tests.helpers import Stall, Urls, connect, drain, evict, open_worker, raw, session, stored_values, upgrade, user
 
 
 @pytest.fixture
@@ -99,3 +99,19 @@ async def test_a_fork_that_is_there_and_cannot_be_read_for_lack_of_memory_is_not
     with raw(full_urls.redis) as client:
         client.config_set("maxmemory", 0)
     assert [one.forked_from for one in (await full_cache.list("ada")).items if one.id != "s1"] == ["s1"]
+
+
+async def test_a_user_is_erased_when_memory_is_full_though_nothing_of_the_user_is_hot(
+    full_cache: SessionCache, full_urls: Urls
+) -> None:
+    await full_cache.create("eve", session_id="s2", state={"user:a": 1, "user:b": 2, "k": 3})
+    await made_before_it_was_full(full_cache, full_urls)
+    await drain(full_urls)
+    evict(full_urls.redis)
+    with raw(full_urls.redis) as client:
+        client.config_set("maxmemory", 1)
+    assert await full_cache.erase_user("eve") == ErasureReport(sessions=1, entries=3)
+    with raw(full_urls.redis) as client:
+        client.config_set("maxmemory", 0)
+    assert stored_values(full_urls.database, session("eve", "s2")) is None
+    assert not stored_values(full_urls.database, user("eve"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sessioncache.hot.calls import Part, Refused, Token, Unready, Written
+from sessioncache.entries import Entry, Head, StoredScope
+from sessioncache.hot.calls import Part, Refused, Token, TokenLost, Unready, Written
 from sessioncache.hot.forking import Fork, Forking
 from sessioncache.hot.layout import Place
 from sessioncache.hot.tier import HotTier
@@ -214,3 +215,23 @@ async def test_a_session_with_a_dirty_namespace_is_kept_however_old(bench: Bench
     assert not (await bench.hot.delete(host, unused_since=later)).existed
     await bench.flush(space)
     assert (await bench.hot.delete(host, unused_since=later)).existed
+
+
+async def test_a_scope_that_is_not_hot_is_erased_above_all_that_sql_knows(bench: Bench) -> None:
+    place = bench.user()
+    with pytest.raises(Unready):
+        await bench.hot.erase(place, GRACE)
+    known = bench.clock.micros + 10 * SECOND
+    stored = StoredScope(Head("org", "app", "u", "", known), [Entry("a", known, b"1")], known)
+    stamp = await bench.hot.erase(place, GRACE, await bench.take_token(place), stored)
+    assert (stamp.living, decode_revision(stamp.revision)) == (1, known + 1)
+    assert bench.field(place, "c") == stamp.revision
+    assert await bench.backlog.scrub(place, known + 1)
+
+
+async def test_a_scope_that_is_not_hot_is_erased_only_under_the_token_of_the_reading(bench: Bench) -> None:
+    place = bench.user()
+    await bench.take_token(place)
+    with pytest.raises(TokenLost):
+        await bench.hot.erase(place, GRACE, b"another")
+    assert not bench.ask("EXISTS", place.hash)

@@ -148,3 +148,22 @@ async def test_the_lease_of_one_session_is_not_that_of_another(bench: Bench) -> 
     assert await may_write(bench, place)
     assert not await may_write(bench, other)
     assert await bench.leases.take(other, bench.field(other, "b"), b"two", TTL) is None
+
+
+async def test_a_lease_is_forgotten_an_hour_after_its_end_and_not_before(bench: Bench) -> None:
+    place, _ = await held(bench)
+    bench.clock.move(TTL + HOUR)
+    assert await bench.leases.forget([place.control]) == 0
+    bench.clock.move(0.000_001)
+    assert await bench.leases.forget([place.control]) == 1
+    assert not bench.ask("HEXISTS", place.control, f"l:{place.ref.member}")
+
+
+async def test_retention_keeps_a_session_as_long_as_a_runner_has_leased_it(bench: Bench) -> None:
+    place, _ = await held(bench)
+    await bench.flush(place)
+    bench.clock.move(TTL - 1)
+    kept = await bench.hot.delete(place, unused_since=bench.clock.micros)
+    assert kept.written is None
+    bench.clock.move(1)
+    assert (await bench.hot.delete(place, unused_since=bench.clock.micros)).existed

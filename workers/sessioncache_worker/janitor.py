@@ -41,14 +41,21 @@ class Janitor:
                     await self.turn()
 
     async def turn(self) -> None:
-        """Delete what is past its retention, purge, and compare a sample."""
+        """Delete what is past its retention, forget old leases, purge, and compare a sample."""
         expired = await expire(self._tiers)
         if expired:
             logger.info("deleted %d sessions that are past their retention", expired)
+        await self.forget_leases()
         purged = await self.purge()
         if purged:
             logger.info("purged %d tombstones", purged)
         await self.compare_sample()
+
+    async def forget_leases(self) -> int:
+        """Forget run leases of runners that were killed long ago; their number."""
+        with within(_TIMEOUT):
+            controls = [self._tiers.layout.control(bucket) for bucket in range(self._tiers.settings.buckets)]
+            return await self._tiers.leases.forget(controls)
 
     async def purge(self) -> int:
         """Remove tombstones past their retention; the number of rows."""

@@ -186,7 +186,7 @@ class FlushWorker:
             return 0
         try:
             rows = await self.flusher.flush(claimed)
-        except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+        except _AWAY as error:
             self._held.clear()
             await self._give_back(claimed)
             await self._suspect(error)

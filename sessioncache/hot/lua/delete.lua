@@ -4,7 +4,7 @@
 --
 -- KEYS   control of the bucket, hash of the session
 -- ARGV   birth ('' any life), parents (see mark), operation id, its incarnation, microseconds it is remembered (writing.lua);
---        '' or a revision: only a clean session that has not been in use since;
+--        '' or a revision: only a clean session that has not been in use since, and that no runner has leased;
 --        of a session that is not hot also: the token, largest revision that SQL knows, head fields and values
 -- Reply  {'ok', existed, revision, incarnation, flushed through, living keys (-1: it was not hot), {dirty namespace, its living keys, ...}
 --        (none in the reply to a copy of the call)};
@@ -34,7 +34,7 @@ if h[1] ~= inc or h[6] then return reply_once({'revalidate', 1}) end
 if ARGV[1] ~= '' and (h[4] or ARGV[1] ~= h[3]) then return reply_once({'gone'}) end
 if h[4] then return reply_once({'ok', 0, h[2], inc, h[5] or ZERO, 0, {}}) end
 if ARGV[6] ~= '' and (rev_number(h[8]) > rev_number(ARGV[6]) or call('EXISTS', base .. 'd:' .. member) == 1
-  or has_dirty_namespaces(base, string.sub(member, 2))) then return reply_once({'kept'}) end
+  or has_dirty_namespaces(base, string.sub(member, 2)) or (select(2, lease_of(ctl, member, inc, h[3])) or 0) > 0) then return reply_once({'kept'}) end
 
 local revision = rev_digits(next_revision(rev_number(h[2])))
 mark(base, member, hash, {'!'}, ARGV[2], delay)

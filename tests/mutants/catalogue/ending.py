@@ -21,11 +21,11 @@ MUTATIONS = (
         "SQL is looked at before Redis",
         "R14",
         "sessioncache/erasure.py",
-        """        hot = [one async for one in self._hot_scopes() if one.place.ref.kind is ScopeKind.SESSION]
+        """        hot = [place.ref async for place in self._hot_scopes() if place.ref.kind is ScopeKind.SESSION]
         stored = await self._tiers.perform(lambda: self._tiers.durable.owned(self._user.ref))
 """,
         """        stored = await self._tiers.perform(lambda: self._tiers.durable.owned(self._user.ref))
-        hot = [one async for one in self._hot_scopes() if one.place.ref.kind is ScopeKind.SESSION]
+        hot = [place.ref async for place in self._hot_scopes() if place.ref.kind is ScopeKind.SESSION]
 """,
         (_ERASED + "test_a_session_that_leaves_redis_while_both_tiers_are_read_is_erased_too",),
     ),

@@ -11,6 +11,22 @@ _LOST = _CLIENT + "test_what_is_written_under_a_lost_lease_is_refused"
 
 MUTATIONS = (
     Mutation(
+        "retention takes a session from its runner",
+        "R5",
+        _LUA + "delete.lua",
+        " or (select(2, lease_of(ctl, member, inc, h[3])) or 0) > 0) then",
+        ") then",
+        (_SCRIPTS + "test_retention_keeps_a_session_as_long_as_a_runner_has_leased_it",),
+    ),
+    Mutation(
+        "a lease that has just ended is forgotten",
+        "R5",
+        _LUA + "forget.lua",
+        "if ends < now() - tonumber(ARGV[1]) then",
+        "if true then",
+        (_SCRIPTS + "test_a_lease_is_forgotten_an_hour_after_its_end_and_not_before",),
+    ),
+    Mutation(
         "writes are not fenced",
         "R5",
         _LUA + "writing.lua",
