@@ -16,7 +16,10 @@ def named_tests(document: Path) -> list[tuple[str, str]]:
     return _NAMED.findall(document.read_text())
 
 
-@pytest.mark.parametrize("document", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_test_that_a_document_names_exists(document: Path) -> None:
     missing = [
         f"{file}::{name}"
@@ -24,6 +27,13 @@ def test_every_test_that_a_document_names_exists(document: Path) -> None:
         if not (ROOT / file).is_file() or (name and f"def {name}(" not in (ROOT / file).read_text())
     ]
     assert missing == []
+
+
+def test_each_row_of_the_table_of_features_names_a_test() -> None:
+    table = (ROOT / "README.md").read_text().split("## What there is")[1].split("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) >= 13
+    assert [row for row in rows if not _NAMED.search(row)] == []
 
 
 def test_each_guarantee_names_a_test() -> None:
