@@ -25,6 +25,7 @@ from sessioncache.durable.tier import DurableTier
 from sessioncache.hot.link import HotLink
 from sessioncache.scopes import ScopeKind, ScopeRef, app_ref, session_ref, user_ref
 from sessioncache.settings import WorkerSettings
+from tests.keys import check_keys
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,6 +73,15 @@ async def drain(urls: Urls) -> int:
     """Flush all that is dirty; the number of rows."""
     async with open_worker(urls) as worker:
         return await worker.flush_once()
+
+
+async def settle(urls: Urls) -> None:
+    """Flush everything and evict all that is clean; every key is accounted for."""
+    await drain(urls)
+    with raw(urls.redis) as client:
+        check_keys(client)
+    assert dirty(urls.redis) == 0
+    evict(urls.redis)
 
 
 class Stall:

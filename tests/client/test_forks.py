@@ -18,8 +18,17 @@ from sessioncache import (
     SessionNotFoundError,
     WriteLostError,
 )
-from tests.helpers import Urls, connect, dirty, drain, evict, raw, session, stored_namespaces, stored_values
-from tests.keys import check_keys
+from tests.helpers import (
+    Urls,
+    connect,
+    drain,
+    evict,
+    raw,
+    session,
+    settle,
+    stored_namespaces,
+    stored_values,
+)
 from tests.proxy import Proxy
 from tests.waiting import wait_until_async
 
@@ -52,15 +61,6 @@ async def whole(cache: SessionCache, session_id: str) -> tuple[dict[str, Any], d
     found = await cache.get("ada", session_id)
     spaces = {name: dict(await found.namespace(name).items()) for name in (*SPACES, "emptied")}
     return dict(found.state), {name: values for name, values in spaces.items() if values}
-
-
-async def settle(urls: Urls) -> None:
-    """Flush everything and evict all that is clean."""
-    await drain(urls)
-    with raw(urls.redis) as client:
-        check_keys(client)
-    assert dirty(urls.redis) == 0
-    evict(urls.redis)
 
 
 @pytest.mark.parametrize("where", ["unflushed", "flushed", "cold", "namespaces cold", "partly flushed"])

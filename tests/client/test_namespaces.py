@@ -24,18 +24,17 @@ from tests.helpers import (
     Urls,
     app,
     connect,
-    dirty,
     drain,
     evict,
     fetch,
     open_worker,
     raw,
     session,
+    settle,
     stored_namespaces,
     stored_values,
     user,
 )
-from tests.keys import check_keys
 
 
 @pytest.fixture
@@ -53,15 +52,6 @@ def skills(made: Session) -> Namespace:
 async def values(cache: SessionCache, name: str = "skills", session_id: str = "s1") -> dict[str, Any]:
     """What a new handle sees of a namespace."""
     return dict(await (await cache.get("ada", session_id)).namespace(name).items())
-
-
-async def settle(urls: Urls) -> None:
-    """Flush everything and evict all that is clean."""
-    await drain(urls)
-    with raw(urls.redis) as client:
-        check_keys(client)
-    assert dirty(urls.redis) == 0
-    evict(urls.redis)
 
 
 async def test_every_call_works_on_a_namespace_hot_unflushed_and_cold(

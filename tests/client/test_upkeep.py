@@ -24,17 +24,16 @@ from sessioncache import (
 from tests.helpers import (
     Urls,
     connect,
-    dirty,
     drain,
     evict,
     fetch,
     raw,
     session,
+    settle,
     stored_namespaces,
     stored_values,
     user,
 )
-from tests.keys import check_keys
 
 _ROW = "SELECT title, message_count, token_total, updated, values_revision FROM sessioncache_session WHERE scope_id = ?"
 
@@ -57,15 +56,6 @@ def counts(info: SessionInfo) -> tuple[int, int]:
 def micros(moment: datetime) -> int:
     """Microseconds since 1970."""
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
-async def settle(urls: Urls) -> None:
-    """Flush everything and evict all that is clean."""
-    await drain(urls)
-    with raw(urls.redis) as client:
-        check_keys(client)
-    assert dirty(urls.redis) == 0
-    evict(urls.redis)
 
 
 # ---- touch

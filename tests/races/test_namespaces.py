@@ -18,18 +18,17 @@ from tests.helpers import (
     connect,
     dirty,
     drain,
-    evict,
     fetch,
     raw,
     scope_key,
     session,
+    settle,
     start_stopping_worker,
     start_worker,
     stop_worker,
     stored_namespaces,
     upgrade,
 )
-from tests.keys import check_keys
 from tests.waiting import wait_until_async
 
 LEASE = "1"
@@ -39,15 +38,6 @@ WORKER = ("--lease", LEASE, "--flush-delay", "0.02")
 async def items(cache: SessionCache, name: str = "skills", session_id: str = "s1") -> dict[str, Any]:
     """What a new handle sees of a namespace."""
     return dict(await (await cache.get("ada", session_id)).namespace(name).items())
-
-
-async def settle(urls: Urls) -> None:
-    """Flush everything and evict all that is clean; every key is accounted for."""
-    await drain(urls)
-    with raw(urls.redis) as client:
-        check_keys(client)
-    assert dirty(urls.redis) == 0
-    evict(urls.redis)
 
 
 def rows(urls: Urls) -> int:
