@@ -181,10 +181,10 @@ async def test_what_changes_nothing_in_a_namespace_moves_nothing(cache: SessionC
 async def test_a_write_to_a_namespace_on_another_revision_is_refused(
     cache: SessionCache, made: Session, skills: Namespace, urls: Urls
 ) -> None:
+    assert skills.revision == 0, "never read"
+    first = await skills.update({"a": 1}, if_revision=0)
     with pytest.raises(StaleSessionError):
-        await skills.update({"a": 1}, if_revision=skills.revision)  # never read
-    await skills.refresh()
-    first = await skills.update({"a": 1}, if_revision=skills.revision)
+        await skills.update({"a": 1}, if_revision=0)
     await made.set("a", 1)
     await made.namespace("tools").set("a", 1)
     second = await skills.update({"a": 2}, if_revision=first)

@@ -26,6 +26,7 @@ async def load(bench: Bench, place: Place, *entries: Entry, taken: Token | None 
     known = max([birth, *(entry.revision for entry in entries)])
     head = Head(ref.org, ref.app, ref.user, ref.session, known, birth, birth - 1, namespace=ref.namespace)
     flat = [*fields_of(head, ScopeKind.NAMESPACE), b"d", place.parents, b"n", b"%d" % len(entries)]
+    flat += [b"v", encode_revision(max((entry.revision for entry in entries), default=0))]
     flat += [b"z", b"%d" % sum(len(entry.text) for entry in entries)]
     for entry in entries:
         flat += [user_field(entry.key), encode_revision(entry.revision) + entry.text]

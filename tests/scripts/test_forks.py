@@ -108,6 +108,7 @@ async def test_a_fork_is_refused_when_a_dirty_namespace_was_not_given(bench: Ben
 
 async def test_a_fork_is_refused_when_a_namespace_came_into_being_since_they_were_listed(bench: Bench) -> None:
     await bench.create(bench.session())
+    await bench.flush(bench.session())
     spaces = await Forking(bench.hot).spaces(bench.session())
     assert spaces.none_yet
     await load(bench, bench.space())
@@ -221,6 +222,7 @@ async def test_a_fork_drops_what_an_earlier_life_of_its_id_left(bench: Bench) ->
     for name in ("s", "c"):
         if name == "c":
             await bench.create(child(bench))
+            await bench.flush(child(bench))
         await load(bench, bench.space("n", name))
     await write(bench, bench.space(), put("k", "1"))
     own = Part(child(bench), [], bench.field(child(bench), "b"))

@@ -7,7 +7,7 @@ import pytest
 from sessioncache.entries import Entry
 from sessioncache.hot.calls import Dropped, Gone, Need, TokenLost, Unready, Wanted
 from sessioncache.hot.layout import Place
-from sessioncache.revisions import decode_revision
+from sessioncache.revisions import decode_revision, encode_revision
 from tests.scripts.bench import IDLE, REPLID, SECOND, START, Bench, put
 from tests.scripts.spaces import load, take, with_dirty_namespaces, write
 
@@ -47,6 +47,7 @@ async def test_a_session_is_pinned_while_a_namespace_of_it_is_dirty(bench: Bench
 async def test_a_dirty_session_stays_pinned_when_its_namespace_is_flushed(bench: Bench) -> None:
     session, space = bench.session(), bench.space()
     await bench.create(session)
+    await bench.flush(session)
     await load(bench, space)
     await write(bench, space, put("k", "1"))
     await bench.flush(space)
@@ -153,6 +154,7 @@ async def test_the_dirt_of_a_namespace_comes_with_the_head_of_its_session(bench:
 async def test_an_acknowledgement_of_a_namespace_leaves_the_head_of_its_session_dirty(bench: Bench) -> None:
     session, space = bench.session(), bench.space()
     await bench.create(session)
+    await bench.flush(session)
     await load(bench, space)
     await write(bench, space, put("k", "1"))
     await bench.flush(space)
@@ -363,3 +365,14 @@ async def test_each_namespace_that_comes_into_being_moves_the_mark_of_the_sessio
     bench.clock.move(1)
     await bench.install(session, known=START + 5, birth=START)
     assert bench.field(session, "l") not in seen, "what was evicted may have namespaces that SQL has"
+
+
+async def test_r2_a_namespace_that_was_not_written_for_a_day_counts_as_changed_when_it_is_loaded(bench: Bench) -> None:
+    await bench.create(bench.session())
+    bench.clock.move(24 * 3_600)
+    await load(bench, bench.space("n"), Entry("k", START + 5, b"1"))
+    assert bench.field(bench.space("n"), "v") == encode_revision(START + 5)
+    bench.clock.move(0.000_006)
+    await load(bench, bench.space("other"), Entry("k", START + 5, b"1"))
+    assert bench.field(bench.space("other"), "v") == bench.field(bench.space("other"), "r")
+    assert await read(bench, bench.space("other")) == {"k": b"1"}

@@ -26,6 +26,9 @@ if ARGV[3] ~= '0' then
 end
 call('HSET', KEYS[2], 'i', inc, unpack(ARGV, 6))
 call('PEXPIRE', KEYS[2], ARGV[2])
+-- R2: of a key that was deleted long ago SQL may know nothing any more; then the values count as changed since.
+local v = ARGV[4] ~= '' and rev_number(call('HGET', KEYS[2], 'v') or ZERO) or 0
+if v > 0 and v < now() - 86400000000 then call('HSET', KEYS[2], 'v', call('HGET', KEYS[2], 'r')) end
 if string.sub(member, 1, 1) == 's' and has_dirty_namespaces(base, string.sub(member, 2)) then call('PERSIST', KEYS[2]) end
 -- Of an erased user no name is kept, and nothing after nothing new is let in: then it is read anew, with the name.
 local erased = string.sub(member, 1, 1) == 'u' and erased_until(base, string.sub(member, 2))
