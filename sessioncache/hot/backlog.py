@@ -23,6 +23,9 @@ B = TypeVar("B")
 _CHUNK = 64
 """Scopes of one exchange."""
 
+_FORGOTTEN = 3_600.0
+"""Seconds after which nobody remembers a run lease that was neither given back nor taken again."""
+
 Reading = Dirt | Unready | Dropped | None
 """The dirt of a scope; Unready where something must be settled first, None where Redis lost the scope."""
 
@@ -129,6 +132,11 @@ class Backlog:
         """Whether it is the caller's turn to do something for all processes, for the next seconds."""
         args = (name.encode(), _micro(seconds))
         return bool((await self.link.call(load_script("turn"), [self.layout.control(0)], args))[1])
+
+    async def forget_leases(self, buckets: Sequence[int]) -> int:
+        """Forget run leases that ended more than an hour ago, of runners that were killed; their number."""
+        calls = [([self.layout.control(bucket)], (_micro(_FORGOTTEN),)) for bucket in buckets]
+        return sum(reply[1] for reply in await self.link.call_many(load_script("forget"), calls))
 
     async def accuse(self, dirt: Dirt, key: str, revision: int, reason: str, *, attempts: int) -> bool:
         """Note that the database refused an entry as data; whether it is a dead letter by now."""

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sessioncache.hot.layout import Place
 from sessioncache.hot.link import HotLink
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.tier import raise_unready
-
-_FORGOTTEN = 3_600
-"""Seconds after which nobody remembers a lease that was neither given back nor taken again."""
 
 
 class Leases:
@@ -31,11 +26,6 @@ class Leases:
     async def free(self, place: Place, birth: bytes, token: bytes) -> None:
         """Give the lease back, if it is still ours."""
         await self._call(b"free", place, birth, token, 0)
-
-    async def forget(self, controls: Sequence[bytes]) -> int:
-        """Forget leases of some buckets that ended more than an hour ago; their number."""
-        calls = [([control], (_FORGOTTEN * 1_000_000,)) for control in controls]
-        return sum(reply[1] for reply in await self._link.call_many(load_script("forget"), calls))
 
     async def _call(self, action: bytes, place: Place, birth: bytes, token: bytes, seconds: float) -> list[bytes]:
         args = (action, birth, token, int(seconds * 1_000_000))

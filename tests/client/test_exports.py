@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sessioncache import DurableTierUnavailableError, Session, SessionCache, SessionNotFoundError
+from sessioncache.exporting import FORMAT
 from tests.helpers import Urls, drain, evict
 
 VALUES: dict[str, Any] = {
@@ -122,6 +123,7 @@ async def test_a_user_is_exported_with_the_shared_keys_and_every_session(cache: 
     ]
     assert "bob" not in json.dumps(export)
     assert await cache.export_user("nobody") == {
+        "format": FORMAT,
         "org": "",
         "app": "app",
         "user": "nobody",

@@ -78,6 +78,22 @@ async def test_flush_is_content_where_what_was_cleared_died_with_its_session(cac
     await cache.flush(5)
 
 
+async def test_flush_is_content_where_the_session_lives_again_since_it_was_cleared(
+    cache: SessionCache, urls: Urls
+) -> None:
+    made = await cache.create("ada", session_id="s1", state={"a": 1})
+    await made.clear()
+    await cache.delete("ada", "s1")
+    again = await cache.create("ada", session_id="s1", state={"b": 1})
+    await drain(urls)
+    with raw(urls.redis) as client:
+        client.delete(scope_key(SCOPE))
+    await again.set("b", 2)
+    assert dirty(urls.redis) == 1, "nobody flushes it"
+    await made.flush(5)
+    await drain(urls)
+
+
 async def test_flush_waits_for_the_tombstone_of_a_session_whose_namespace_was_written(
     cache: SessionCache, urls: Urls
 ) -> None:

@@ -19,11 +19,11 @@ async def take(bench: Bench, place: Place) -> Token:
     return taken
 
 
-async def load(bench: Bench, place: Place, *entries: Entry, taken: Token | None = None) -> None:
+async def load(bench: Bench, place: Place, *entries: Entry, taken: Token | None = None, known: int = 0) -> None:
     """Hydrate a namespace with what SQL is said to have."""
     taken = taken or await take(bench, place)
     ref, birth = place.ref, decode_revision(taken.birth)
-    known = max([birth, *(entry.revision for entry in entries)])
+    known = max([birth, known, *(entry.revision for entry in entries)])
     head = Head(ref.org, ref.app, ref.user, ref.session, known, birth, birth - 1, namespace=ref.namespace)
     flat = [*fields_of(head, ScopeKind.NAMESPACE), b"d", place.parents, b"n", b"%d" % len(entries)]
     flat += [b"v", encode_revision(max((entry.revision for entry in entries), default=0))]

@@ -121,6 +121,16 @@ async def test_a_fork_is_refused_when_a_namespace_came_into_being_since_they_wer
     await fork(bench, "n")
 
 
+async def test_a_session_that_was_revalidated_may_have_namespaces_that_only_sql_knows(bench: Bench) -> None:
+    await bench.create(bench.session())
+    await bench.flush(bench.session())
+    assert (await Forking(bench.hot).spaces(bench.session())).none_yet
+    bench.fail_over()
+    await bench.register()
+    await bench.merge(bench.session())
+    assert not (await Forking(bench.hot).spaces(bench.session())).none_yet
+
+
 async def test_a_session_that_was_loaded_may_have_namespaces_that_only_sql_knows(bench: Bench) -> None:
     await bench.install(bench.session(), known=START, birth=START)
     assert not (await Forking(bench.hot).spaces(bench.session())).none_yet

@@ -7,7 +7,7 @@ import pytest
 from sessioncache.entries import Entry
 from sessioncache.hot.calls import Dropped, Gone, Need, TokenLost, Unready, Wanted
 from sessioncache.hot.layout import Place
-from sessioncache.revisions import decode_revision, encode_revision
+from sessioncache.revisions import LARGEST, decode_revision, encode_revision
 from tests.scripts.bench import IDLE, REPLID, SECOND, START, Bench, put
 from tests.scripts.spaces import load, take, with_dirty_namespaces, write
 
@@ -370,9 +370,18 @@ async def test_each_namespace_that_comes_into_being_moves_the_mark_of_the_sessio
 async def test_r2_a_namespace_that_was_not_written_for_a_day_counts_as_changed_when_it_is_loaded(bench: Bench) -> None:
     await bench.create(bench.session())
     bench.clock.move(24 * 3_600)
-    await load(bench, bench.space("n"), Entry("k", START + 5, b"1"))
+    entry = Entry("k", START + 5, b"1")
+    await load(bench, bench.space("n"), entry, known=START + 9)
     assert bench.field(bench.space("n"), "v") == encode_revision(START + 5)
     bench.clock.move(0.000_006)
-    await load(bench, bench.space("other"), Entry("k", START + 5, b"1"))
-    assert bench.field(bench.space("other"), "v") == bench.field(bench.space("other"), "r")
+    await load(bench, bench.space("other"), entry, known=START + 9)
+    assert bench.field(bench.space("other"), "v") == encode_revision(START + 9)
     assert await read(bench, bench.space("other")) == {"k": b"1"}
+
+
+async def test_r14_a_namespace_of_a_living_session_is_never_dropped(bench: Bench) -> None:
+    await bench.create(bench.session())
+    await load(bench, bench.space())
+    await write(bench, bench.space(), put("k", "1"))
+    assert await bench.backlog.scrub(bench.space(), LARGEST) is False
+    assert await read(bench, bench.space()) == {"k": b"1"}

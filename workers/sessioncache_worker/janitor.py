@@ -54,8 +54,7 @@ class Janitor:
     async def forget_leases(self) -> int:
         """Forget run leases of runners that were killed long ago; their number."""
         with within(_TIMEOUT):
-            controls = [self._tiers.layout.control(bucket) for bucket in range(self._tiers.settings.buckets)]
-            return await self._tiers.leases.forget(controls)
+            return await self._tiers.backlog.forget_leases(range(self._tiers.settings.buckets))
 
     async def purge(self) -> int:
         """Remove tombstones past their retention; the number of rows."""

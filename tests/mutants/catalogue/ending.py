@@ -67,7 +67,7 @@ MUTATIONS = (
         _LUA + "scrub.lua",
         "if h[2] and problem ~= 'gone' and problem ~= 'cold' then return {'ok', 0} end\n",
         "",
-        (_SPACES + "test_comparing_leaves_a_namespace_alone_that_lives_again",),
+        ("scripts/test_namespaces.py::test_r14_a_namespace_of_a_living_session_is_never_dropped",),
     ),
     Mutation(
         "a namespace is asked for without its session",

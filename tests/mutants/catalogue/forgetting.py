@@ -273,7 +273,7 @@ MUTATIONS = (
         "sessioncache/durability.py",
         "return head.cleared >= whole or (",
         "return (",
-        ("gaps/test_namespaces.py::test_flush_is_content_where_what_was_cleared_died_with_its_session",),
+        ("gaps/test_namespaces.py::test_flush_is_content_where_the_session_lives_again_since_it_was_cleared",),
     ),
     Mutation(
         "a fork that cannot be read has failed",

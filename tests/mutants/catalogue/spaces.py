@@ -337,6 +337,14 @@ _FORKED = (
 
 _LOADED = (
     Mutation(
+        "a revalidated session never had a namespace",
+        "R12",
+        _LUA + "merge.lua",
+        "set('l', rev_digits(next_revision(top)))",
+        "set('l', rev_digits(top))",
+        (_FORKS + "test_a_session_that_was_revalidated_may_have_namespaces_that_only_sql_knows",),
+    ),
+    Mutation(
         "a namespace of long ago counts as unchanged",
         "R2",
         _LUA + "install.lua",
