@@ -127,8 +127,6 @@ async def _marks_of_host(tiers: Tiers, place: Place) -> int:
 def _proves(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:
     """A row at or above the writes will do while the fence names their incarnation; else it must be the very row."""
     in_force = evidence.fence == pending.incarnation.decode()
-    if _ended(pending, evidence):
-        return True
     if pending.whole and not (in_force and _shows_clear(pending, evidence, clean=clean)):
         return False
     head = evidence.head
@@ -148,14 +146,6 @@ def _proves(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:
         if not (above or _is_row(row, revision, text)):
             return False
     return True
-
-
-def _ended(pending: Pending, evidence: Evidence) -> bool:
-    """Whether the very life that was written to is durably over: then what was written is dead, in any incarnation."""
-    head, deletes = evidence.head, pending.life > pending.birth
-    if head is None or not head.deleted or not pending.birth or deletes:
-        return False
-    return head.birth == decode_revision(pending.birth)
 
 
 def _shows_clear(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:

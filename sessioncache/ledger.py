@@ -8,9 +8,7 @@ from hashlib import blake2b
 
 from sessioncache.hot.calls import FlushState, Operation, Part, Written
 from sessioncache.hot.layout import Place
-from sessioncache.scopes import ScopeKind
 
-_OF_A_LIFE = (ScopeKind.SESSION, ScopeKind.NAMESPACE)
 _DIGEST_FROM = 64
 """Texts from this length are remembered by a digest, so that a ledger holds no large values."""
 
@@ -25,8 +23,6 @@ class Pending:
     """The latest of them."""
     entries: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
     """The latest of each key: its revision, and its text or the digest of it (empty: deleted)."""
-    birth: bytes = b""
-    """The life of the session in which a session or namespace was written, where it is known."""
     life: bytes = b""
     """The revision at which the session was created or deleted, if it was."""
     head: bytes = b""
@@ -70,8 +66,6 @@ class Ledger:
                 pending.entries.clear()
                 pending.life = pending.head = pending.whole = b""
             pending.revision = written.revision
-            if part.place.ref.kind in _OF_A_LIFE:
-                pending.birth = written.revision if parts[0].birth == b"+" else parts[0].birth
             for operation, result in zip(part.operations, done.results, strict=True):
                 text = _text_of(operation, result)
                 if operation.code == b"C":

@@ -352,14 +352,6 @@ _LOADED = (
         "if false then",
         (_SPACES + "test_r2_a_namespace_that_was_not_written_for_a_day_counts_as_changed_when_it_is_loaded",),
     ),
-    Mutation(
-        "the end of a life proves nothing",
-        "R11",
-        "sessioncache/durability.py",
-        "    return head.birth == decode_revision(pending.birth)",
-        "    return False",
-        ("rules/test_foreign_rows.py::test_r17_a_session_deleted_since_the_copy_stays_deleted",),
-    ),
 )
 
 MUTATIONS = (*_LOADED, *_PINNED, *_LIVES, *_HEADS, *_FORKED)
