@@ -1,7 +1,7 @@
 """Lists of 100,000 sessions in PostgreSQL, 1,000 of them unflushed, beside the same lists of 1,000 sessions.
 
 Run ``python benchmarks/listing.py [--json] [--rounds N]``; it starts servers of its own.  Users have 100 sessions each.
-Then one pass through all sessions by creation, page by page, while sessions are written, created and deleted between
+Then one pass through all sessions by creation, page by page, while sessions are touched, created and deleted between
 the pages: each that lives all the while has to come exactly once.
 """
 
@@ -29,7 +29,7 @@ ROUNDS = 7
 CALLS = 15
 """Calls of one round, of which the median counts."""
 CHANGES = 50
-"""Sessions written, created and deleted during the pass, each."""
+"""Sessions touched, created and deleted during the pass, each."""
 PASS_PAGE = 1_000
 
 
@@ -135,9 +135,9 @@ async def pass_through(stock: Stock) -> Pass:
 async def _change(stock: Stock, step: int) -> str:
     """Write a session, create one, delete one; the one deleted."""
     step_width = stock.sessions // CHANGES
-    written, deleted = step * step_width + 5, step * step_width + 7
-    await (await stock.cache.get(user_of(written), f"s{written:06}")).set("k", step)
-    await stock.cache.create(user_of(written))
+    touched, deleted = step * step_width + 5, step * step_width + 7
+    await stock.cache.touch(user_of(touched), f"s{touched:06}", messages=1)
+    await stock.cache.create(user_of(touched))
     await stock.cache.delete(user_of(deleted), f"s{deleted:06}")
     return f"s{deleted:06}"
 
