@@ -139,6 +139,10 @@ class DurableTier:
         """
         if not batch:
             return FlushResult([])
+        work = self._flush(batch, read_after)
+        return await (finished(work) if self.engine.dialect.name == "sqlite" else work)
+
+    async def _flush(self, batch: Sequence[Dirt], read_after: int) -> FlushResult:
         prepared = flushing.try_prepare(batch)
         async with writing(self.engine, self._lock_timeout) as connection:
             return await flushing.flush(connection, batch, prepared, read_after=read_after, max_age=self._max_age)
