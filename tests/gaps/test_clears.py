@@ -22,6 +22,8 @@ async def test_a_clear_is_shown_by_sql_once_the_session_has_left_redis(cache: Se
     await drain(urls)
     evict(urls.redis)
     await made.flush(3)
+    assert made._ledger is not None
+    assert made._ledger.pending() == [], "settled by what SQL shows"
 
 
 async def test_a_clear_is_shown_by_a_later_delete(cache: SessionCache, urls: Urls) -> None:

@@ -86,6 +86,7 @@ async def test_other_users_of_the_bucket_are_let_in(bench: Bench) -> None:
     await bench.create(bench.session("s", other))
     await bench.install(bench.user(other))
     await bench.write(bench.user(other), put("a", "1"))
+    assert await bench.values(bench.user(other)) == {"a": b"1"}
 
 
 async def test_each_erasure_begins_the_time_anew(bench: Bench) -> None:
@@ -113,6 +114,7 @@ async def test_a_date_absurdly_far_ahead_keeps_nobody_out(bench: Bench) -> None:
     await bench.hot.erase(place, GRACE)
     bench.clock.move(-7_200)
     await bench.write(place, put("a", "2"))
+    assert await bench.values(place) == {"a": b"2"}
 
 
 async def test_the_token_of_a_loader_in_flight_is_destroyed(bench: Bench) -> None:
