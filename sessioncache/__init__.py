@@ -49,6 +49,7 @@ if _typing.TYPE_CHECKING:
     from sessioncache.scope import Scope
     from sessioncache.session import Session
     from sessioncache.titles import derive_title
+    from sessioncache.watching import Change, Watch
 
 __all__ = [
     "APP_PREFIX",
@@ -56,6 +57,7 @@ __all__ = [
     "USER_PREFIX",
     "AmbiguousSessionError",
     "BackPressureError",
+    "Change",
     "ConfigurationError",
     "DeadLetterError",
     "DurableTierUnavailableError",
@@ -84,6 +86,7 @@ __all__ = [
     "StaleLeaseError",
     "StaleSessionError",
     "TypeMismatchError",
+    "Watch",
     "WriteLostError",
     "current_session",
     "derive_title",
@@ -93,6 +96,7 @@ __all__ = [
 
 # Loaded when they are first used: they bring the Redis client and SQLAlchemy along.
 _LAZY = {
+    "Change": "sessioncache.watching",
     "ErasureReport": "sessioncache.erasure",
     "Namespace": "sessioncache.namespace",
     "Identity": "sessioncache.info",
@@ -101,6 +105,7 @@ _LAZY = {
     "SessionCache": "sessioncache.cache",
     "SessionInfo": "sessioncache.info",
     "SessionPage": "sessioncache.info",
+    "Watch": "sessioncache.watching",
     "current_session": "sessioncache.ambient",
     "derive_title": "sessioncache.titles",
     "upgrade_schema": "sessioncache.durable.migrate",

@@ -29,6 +29,7 @@ from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYT
 from sessioncache.state import Known, State
 from sessioncache.tiers import Tiers
 from sessioncache.values import Json, decode_value, encode_value
+from sessioncache.watching import Watch
 
 T = TypeVar("T")
 
@@ -173,6 +174,10 @@ class Handle(ABC):
         contents = dict(zip(asked, await self._call(lambda: self._tiers.hot.read(wanted)), strict=True))
         self._noticed(contents[self._own])
         return contents
+
+    def watch(self) -> Watch:
+        """Which keys are written, by any process: ``async for change in s.watch()``; see `Watch`."""
+        return Watch(self._tiers, self._places(), self._readable(), self._birth, self._full, self.gone)
 
     async def _call(self, attempt: Callable[[], Awaitable[T]]) -> T:
         try:

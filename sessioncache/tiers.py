@@ -19,6 +19,7 @@ from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.leases import Leases
 from sessioncache.hot.link import HotLink, NotExecutedError, UnansweredError
+from sessioncache.hot.listening import Listener, Sink
 from sessioncache.hot.merging import Merging
 from sessioncache.hot.tier import HotTier
 from sessioncache.hydration import Hydrator
@@ -46,6 +47,7 @@ class Tiers:
         self.hot = HotTier(link, self.layout, idle_ttl=settings.idle_ttl, temp_ttl=settings.temp_ttl)
         self.forking = Forking(self.hot)
         self.leases = Leases(link)
+        self.listener = Listener(link)
         self.backlog = Backlog(link, self.layout, idle_ttl=settings.idle_ttl)
         incarnations = Incarnations(link, self.layout)
         self.registrar = Registrar(incarnations, durable)
@@ -104,12 +106,19 @@ class Tiers:
         else:
             await self.hydrator.hydrate(why.places)
 
+    async def listen(self, sink: Sink) -> None:
+        """Begin to listen to what happens to scopes; see `Listener`."""
+        self.home.check()
+        await self.listener.listen(sink, self.settings.timeout)
+
     async def drop_idle(self) -> None:
         """Close the connections that no call uses now, if they are our own."""
+        await self.listener.drop_idle()
         await self.link.drop_idle()
         await self.durable.drop_idle()
 
     async def aclose(self) -> None:
         """Close what we opened."""
+        await self.listener.aclose()
         await self.link.aclose()
         await self.durable.aclose()

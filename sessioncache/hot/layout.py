@@ -34,6 +34,16 @@ class Place:
         """The hash of the session's `temp:` keys."""
         return self.control[:-3] + b"temp:" + self.ref.id.encode()
 
+    @property
+    def channel(self) -> bytes:
+        """Where what happens to the scope, and to the `temp:` keys of a session, is told."""
+        return self.control[:-3] + b"w:" + self.ref.member.encode()
+
+    @property
+    def bucket_channel(self) -> bytes:
+        """Where is told that Redis may have forgotten something of the bucket."""
+        return self.control[:-3] + b"w"
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

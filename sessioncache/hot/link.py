@@ -125,20 +125,20 @@ class HotLink:
                 raise NotExecutedError("no connection to Redis became free in time")
             try:
                 async with asyncio.timeout_at(attempt_deadline()):
-                    await connection.send_packed_command(_pack(commands), check_health=False)
+                    await connection.send_packed_command(pack(commands), check_health=False)
                     replies = [await _read(connection) for _ in commands]
             except BusyLoadingError as error:
-                await _drop(connection)
+                await drop(connection)
                 raise NotExecutedError("Redis is loading its data") from error
             except (RedisConnectionError, RedisTimeoutError, OSError) as error:  # TimeoutError is an OSError
-                await _drop(connection)
+                await drop(connection)
                 raise UnansweredError(f"no answer from Redis: {type(error).__name__}") from error
             except BaseException:
                 # A cancelled call leaves its answer behind: this connection must not serve another call.
-                await _drop(connection)
+                await drop(connection)
                 raise
             if self._closed:
-                await _drop(connection)
+                await drop(connection)
             else:
                 self._give_back(connection)
             return replies
@@ -150,10 +150,14 @@ class HotLink:
             connection, since = self._idle.pop()
             if asyncio.get_running_loop().time() - since < _STALE_AFTER or await _is_usable(connection):
                 return connection
-            await _drop(connection)
-        return await self._connect()
+            await drop(connection)
+        return await self.connect()
 
-    async def _connect(self) -> AbstractConnection:
+    async def connect(self) -> AbstractConnection:
+        """A new connection, which the caller closes with `drop`.
+
+        ConfigurationError, NotExecutedError.
+        """
         connection: AbstractConnection = self.client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
         connection.retry = Retry(NoBackoff(), 0)
         try:
@@ -162,10 +166,10 @@ class HotLink:
         except AuthenticationError as error:
             raise ConfigurationError("Redis refuses the user name or password of the URL") from error
         except (RedisError, OSError) as error:
-            await _drop(connection)
+            await drop(connection)
             raise NotExecutedError(f"Redis cannot be reached: {type(error).__name__}") from error
         except BaseException:
-            await _drop(connection)
+            await drop(connection)
             raise
         return connection
 
@@ -176,7 +180,7 @@ class HotLink:
     async def drop_idle(self) -> None:
         """Close the connections that no call uses now."""
         while self._idle:
-            await _drop(self._idle.pop()[0])
+            await drop(self._idle.pop()[0])
 
     async def aclose(self) -> None:
         """Close our connections; the caller's client stays open."""
@@ -203,7 +207,7 @@ def explain(error: ResponseError) -> SessionCacheError:
     return HotTierUnavailableError(f"Redis refused a command ({type(error).__name__}: {word})")
 
 
-def _pack(commands: Sequence[Sequence[Argument]]) -> list[bytes]:
+def pack(commands: Sequence[Sequence[Argument]]) -> list[bytes]:
     """The bytes to send.  Packed in C: redis-py's own packing takes longer than all else that a call does here."""
     return [pack_command(tuple(command)) for command in commands]  # type: ignore[arg-type]
 
@@ -224,7 +228,8 @@ async def _is_usable(connection: AbstractConnection) -> bool:
         return False
 
 
-async def _drop(connection: AbstractConnection) -> None:
+async def drop(connection: AbstractConnection) -> None:
+    """Close a connection, whatever state it is in."""
     try:
         await connection.disconnect(nowait=True)
     except (RedisError, OSError) as error:

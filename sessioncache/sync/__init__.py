@@ -20,8 +20,9 @@ if _typing.TYPE_CHECKING:
     from sessioncache.sync.cache import SessionCache
     from sessioncache.sync.handle import Namespace, Scope
     from sessioncache.sync.session import Session, current_session
+    from sessioncache.sync.watching import Watch
 
-__all__ = ["Namespace", "Scope", "Session", "SessionCache", "current_session"]
+__all__ = ["Namespace", "Scope", "Session", "SessionCache", "Watch", "current_session"]
 
 # Loaded when they are first used: they bring the Redis client and SQLAlchemy along.
 _LAZY = {
@@ -29,6 +30,7 @@ _LAZY = {
     "Scope": "sessioncache.sync.handle",
     "Session": "sessioncache.sync.session",
     "SessionCache": "sessioncache.sync.cache",
+    "Watch": "sessioncache.sync.watching",
     "current_session": "sessioncache.sync.session",
 }
 

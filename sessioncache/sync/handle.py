@@ -17,6 +17,7 @@ from sessioncache.ledger import Ledger
 from sessioncache.state import State
 from sessioncache.sync.likeness import like
 from sessioncache.sync.portal import portal
+from sessioncache.sync.watching import Watch
 from sessioncache.values import Json
 
 T = TypeVar("T")
@@ -121,6 +122,10 @@ class Handle(Generic[H]):
     @like(asynchronous.Handle.refresh)
     def refresh(self) -> None:
         self._run(self._async.refresh())
+
+    @like(asynchronous.Handle.watch)
+    def watch(self) -> Watch:
+        return Watch(self._async.watch())
 
     # ---- writing
 

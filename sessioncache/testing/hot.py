@@ -20,9 +20,10 @@ from sessioncache.hot.calls import (
     WrittenPart,
 )
 from sessioncache.hot.layout import Layout, Place, fields_of
+from sessioncache.hot.listening import Announcement
 from sessioncache.hot.tier import HotTier
 from sessioncache.hot.unflushed import NAMES, Unflushed
-from sessioncache.revisions import decode_revision, encode_revision
+from sessioncache.revisions import ZERO, decode_revision, encode_revision
 from sessioncache.scopes import ScopeKind
 from sessioncache.testing.staging import DURABLE, INCARNATION, Staged, next_revision, stage, written
 from sessioncache.testing.store import Cell, MemoryStore
@@ -106,6 +107,7 @@ class MemoryHot(HotTier):
             if existed:
                 cell.empty(next_revision(self._store.now(), [cell]))
                 cell.head[b"x"] = cell.revision
+                self._store.announce(place, Announcement(b"x", cell.revision, ZERO, ()))
             done = Written(cell.revision, [WrittenPart(INCARNATION, DURABLE, existed, [])])
             return Deleted(existed, done, living, spaces)
 
@@ -116,6 +118,7 @@ class MemoryHot(HotTier):
             living = len(cell.entries)
             cell.empty(next_revision(self._store.now(), [cell]))
             self._store.scopes[place.hash] = cell
+            self._store.announce(place, Announcement(b"?", cell.revision, ZERO, ()))
             self._store.erased[place.ref.id.encode()] = self._store.now() + int(seconds * 1_000_000)
             return Stamp(cell.revision, living, INCARNATION)
 
@@ -167,12 +170,20 @@ class MemoryHot(HotTier):
     def _is_erased(self, user: Place) -> bool:
         return self._store.is_erased(user.ref.id.encode())
 
+    def _announce(self, one: Staged, host: Cell, revision: bytes) -> None:
+        keys = tuple(one.texts)
+        if one.part.temp:
+            self._store.announce(host.place, Announcement(b"t", revision, ZERO, keys))
+        else:
+            self._store.announce(one.part.place, Announcement(b"w", revision, one.cell.values_revision, keys))
+
     def _apply(self, staged: list[Staged], revision: bytes, *, created: bool = False) -> None:
         """Write what was staged; a session's head moves with its own keys and with its namespaces'."""
         host = staged[0].cell
         for one in staged:
             if not one.changed and not (created and one.cell is host):
                 continue
+            self._announce(one, host, revision)
             one.apply(revision)
             if one.part.temp:
                 one.cell.expires = self._store.now() + self._temp_us

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sessioncache.hot.calls import Gone
 from sessioncache.hot.layout import Place
+from sessioncache.hot.listening import Announcement
 from sessioncache.revisions import ZERO
 from sessioncache.scopes import ScopeKind
 
@@ -77,6 +78,8 @@ class MemoryStore:
         """What SQL would keep beside the sessions: how long those of an app are kept."""
         self.erased: dict[bytes, int] = {}
         """Ids of the scopes of erased users: until when nothing of them is let in."""
+        self.ears: set[Callable[[bytes, bytes], None]] = set()
+        """Who is told what happens: channel and payload, as the scripts announce it."""
 
     def living(self, place: Place) -> Cell | None:
         """A session that exists."""
@@ -112,6 +115,11 @@ class MemoryStore:
             host.spaces[cell.place.ref.namespace] = cell
         else:
             self.scopes[cell.place.hash] = cell
+
+    def announce(self, place: Place, told: Announcement) -> None:
+        """Tell whoever watches a scope what happened to it."""
+        for ear in self.ears:
+            ear(place.channel, told.payload())
 
     def sessions(self) -> list[Cell]:
         """All sessions, tombstones too."""

@@ -7,12 +7,14 @@ from typing import Any, TypeVar
 
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.link import Argument, HotLink
+from sessioncache.hot.listening import Sink
 from sessioncache.pressure import Pressure
 from sessioncache.settings import CacheSettings
 from sessioncache.testing.durable import MemoryDurable
 from sessioncache.testing.forking import MemoryForking
 from sessioncache.testing.hot import MemoryHot
 from sessioncache.testing.leases import MemoryLeases
+from sessioncache.testing.listening import MemoryListener
 from sessioncache.testing.store import MemoryStore
 from sessioncache.tiers import Tiers
 
@@ -29,6 +31,7 @@ class MemoryTiers(Tiers):
         self.hot = MemoryHot(store, self.layout, temp_ttl=settings.temp_ttl)
         self.forking = MemoryForking(store)
         self.leases = MemoryLeases(store)
+        self.listener = MemoryListener(store)
         self.durable = MemoryDurable(store, self.layout)
         self.pressure = _NoPressure()
 
@@ -36,8 +39,13 @@ class MemoryTiers(Tiers):
         """Call once: it is always ready."""
         return await attempt()
 
+    async def listen(self, sink: Sink) -> None:
+        """Begin to listen to what happens to scopes."""
+        await self.listener.listen(sink, self.settings.timeout)
+
     async def aclose(self) -> None:
         """Nothing to close: the store goes with the last cache that uses it."""
+        await self.listener.aclose()
 
 
 class _ClockLink(HotLink):

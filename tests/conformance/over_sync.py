@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any
 
-_AT_ONCE = {"bound_to", "user_scope", "app_scope", "namespace", "bind"}
+_AT_ONCE = {"bound_to", "user_scope", "app_scope", "namespace", "bind", "watch"}
 _BLOCKS = {"edit", "lease", "resume", "batch"}
 _END = object()
 
@@ -43,6 +43,15 @@ class AsyncOverSync:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Any:
         return await asyncio.to_thread(self._inner.__exit__, kind, error, trace)
+
+    def __aiter__(self) -> Any:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await asyncio.to_thread(next, self._inner, _END)
+        if item is _END:
+            raise StopAsyncIteration
+        return item
 
 
 class Opening:

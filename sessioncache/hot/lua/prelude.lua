@@ -14,6 +14,7 @@
 --   P:{b}:erased              hash    user scope's id -> until when nothing of an erased user is let in (microseconds)
 --   P:{b}:ops:0, ops:1        hash    operation ids of calls, in two generations, with their replies
 --   P:{b}:dead                hash    MEMBER and field -> refused revision, dead, attempts, when, reason
+-- Channels: P:{b}:w:MEMBER    of a scope, P:{b}:w of all scopes of the bucket; what is said is told at `announce`
 --
 -- Fields of a scope: '=' .. key holds nine digits of revision and the JSON text (none: deleted).  Head fields:
 --   i incarnation    r scope revision   b birth     c last cleared    x deleted      f flushed through
@@ -138,6 +139,15 @@ local function mark(base, member, hash, fields, parents, delay)
   end
   enter_unflushed(base, member, parents)
   call('PERSIST', hash)
+end
+
+local MOST_TOLD = 1000 -- keys that one announcement names
+
+-- Tells whoever watches a scope what happened: 'w' fields of it were written, 't' temp: keys of the session were, 'x' the session is
+-- gone, '?' it may be another than it was.  `before`: its revision until now.  A server that refuses to tell must not undo a write.
+local function announce(channel, what, revision, before, fields)
+  local told = #fields <= MOST_TOLD and table.concat(fields, '\0') or '*'
+  redis.pcall('SPUBLISH', channel, what .. revision .. before .. told)
 end
 
 -- Whether a loader's token is still in the scope's slot, taken in this incarnation.

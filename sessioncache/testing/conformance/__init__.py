@@ -42,6 +42,7 @@ from sessioncache.testing.conformance.sessions import TestSessions  # noqa: E402
 from sessioncache.testing.conformance.touches import TestClearing, TestTitles, TestTouches  # noqa: E402
 from sessioncache.testing.conformance.updates import TestCounting, TestEdits, TestRevisions, TestUpdates  # noqa: E402
 from sessioncache.testing.conformance.values import TestValues  # noqa: E402
+from sessioncache.testing.conformance.watching import TestWatching  # noqa: E402
 
 __all__ = [
     "Conformance",
@@ -74,4 +75,5 @@ __all__ = [
     "TestTouches",
     "TestUpdates",
     "TestValues",
+    "TestWatching",
 ]

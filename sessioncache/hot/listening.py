@@ -1,0 +1,239 @@
+"""Listening: what the scripts announce on channels, heard over one connection of its own while anybody listens.
+
+A channel lies in the hash slot of its bucket (sharded publish and subscribe), so that a node of a cluster tells only
+those who listen to its own buckets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable
+from contextvars import Context
+from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import RedisError, ResponseError
+
+from sessioncache.deadline import within
+from sessioncache.errors import ConfigurationError, HotTierUnavailableError, SessionCacheError
+from sessioncache.hot.link import HotLink, drop, pack
+from sessioncache.revisions import DIGITS
+
+logger = logging.getLogger(__name__)
+
+_SILENCE = 15.0
+"""Seconds without a word after which Redis is asked whether it is still there."""
+_ANSWER = 5.0
+"""Seconds in which it has to answer."""
+_PAUSE = (0.05, 0.5)
+"""Seconds before a broken connection is made anew."""
+_MANY = b"*"
+
+
+class Announcement(NamedTuple):
+    """What happened to one scope, as its channel tells."""
+
+    what: bytes
+    """w fields were written, t `temp:` keys were, x the session is gone, ? it may be another than it was."""
+    revision: bytes
+    before: bytes
+    """The revision until then."""
+    keys: tuple[str, ...] | None
+    """Without prefix; None: too many to be named."""
+
+    @classmethod
+    def of(cls, payload: bytes) -> Announcement:
+        """From what a script sent (``announce`` in lua/prelude.lua)."""
+        after, told = payload[1 : 1 + DIGITS], payload[1 + 2 * DIGITS :]
+        keys = None if told == _MANY else tuple(f[1:].decode() for f in told.split(b"\0") if f.startswith(b"="))
+        return cls(payload[:1], after, payload[1 + DIGITS : 1 + 2 * DIGITS], keys)
+
+    def payload(self) -> bytes:
+        """What a script would send."""
+        told = _MANY if self.keys is None else b"\0".join(b"=" + key.encode() for key in self.keys)
+        return self.what + self.revision + self.before + told
+
+
+class Sink(Protocol):
+    """Who listens."""
+
+    @property
+    def channels(self) -> frozenset[bytes]:
+        """Where it listens."""
+
+    def heard(self, channel: bytes, payload: bytes) -> None:
+        """Something was announced."""
+
+    def interrupted(self) -> None:
+        """Something may have been announced that was not heard."""
+
+    def closed(self) -> None:
+        """Nothing will be heard any more: the cache was closed."""
+
+
+class Listener:
+    """Hears for all who listen through one cache; whoever is dropped without leaving is forgotten."""
+
+    def __init__(self, link: HotLink) -> None:
+        self._link = link
+        self._sinks: dict[bytes, WeakSet[Sink]] = {}
+        """Who listens, by channel."""
+        self._confirmed: set[bytes] = set()
+        self._awaited: dict[bytes, asyncio.Future[None]] = {}
+        """Channels of which somebody waits for Redis to confirm that they are heard."""
+        self._problem: SessionCacheError | None = None
+        """Why nothing is heard."""
+        self._needed = asyncio.Event()
+        self._connection: AbstractConnection | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def listen(self, sink: Sink, timeout: float) -> None:
+        """Begin to listen; on return Redis has confirmed it.  `timeout` in seconds.
+
+        HotTierUnavailableError, ConfigurationError where the Redis user may not subscribe.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self._subscribe(sink)
+        except BaseException as error:
+            self.leave(sink)
+            if isinstance(error, RedisError | OSError):  # TimeoutError is an OSError
+                raise self._problem or HotTierUnavailableError("Redis did not confirm the subscription") from error
+            raise
+
+    def leave(self, sink: Sink) -> None:
+        """End to listen.  A channel to which nobody listens any more is left when it next tells something."""
+        for channel in sink.channels:
+            if channel in self._sinks:
+                self._sinks[channel].discard(sink)
+
+    async def drop_idle(self) -> None:
+        """Close the connection; it is made anew, and whoever listens is told of the interruption."""
+        if self._connection is not None:
+            await drop(self._connection)
+
+    async def aclose(self) -> None:
+        """End, and tell whoever still listens."""
+        task, sinks = self._task, {sink for those in self._sinks.values() for sink in those}
+        self._sinks.clear()
+        for sink in sinks:
+            sink.closed()
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _subscribe(self, sink: Sink) -> None:
+        loop, waited = asyncio.get_running_loop(), []
+        for channel in sink.channels:
+            self._sinks.setdefault(channel, WeakSet()).add(sink)
+            if channel not in self._confirmed:
+                waited.append(self._awaited.setdefault(channel, loop.create_future()))
+        self._needed.set()
+        if self._task is None:
+            # In a context of its own: the deadline of this call is not that of the task.
+            self._task = asyncio.create_task(self._run(), context=Context())
+        elif waited:
+            await self._send(b"SSUBSCRIBE", sink.channels - self._confirmed)
+        for confirmation in waited:
+            await asyncio.shield(confirmation)
+
+    def _wanted(self) -> set[bytes]:
+        return {channel for channel, sinks in self._sinks.items() if sinks}
+
+    async def _send(self, command: bytes, channels: Iterable[bytes]) -> None:
+        """To all channels one by one: those of several hash slots must not be in one command."""
+        if self._connection is not None:
+            commands = pack([(command, channel) for channel in channels])
+            await self._connection.send_packed_command(commands, check_health=False)
+
+    # ---- the task that hears
+
+    async def _run(self) -> None:
+        """Hear until cancelled, over one connection after the other, while anybody listens."""
+        while True:
+            await self._needed.wait()
+            try:
+                await self._hear()
+            except ResponseError as problem:
+                self._fail(_refused(problem))
+            except (RedisError, OSError) as problem:
+                self._problem = HotTierUnavailableError(f"no answer from Redis: {type(problem).__name__}")
+            except SessionCacheError as problem:
+                self._problem = problem
+            finally:
+                await self._disconnect()
+            await asyncio.sleep(random.uniform(*_PAUSE))
+
+    async def _hear(self) -> None:
+        """Hear over one connection until it breaks, or nobody listens any more."""
+        with within(_ANSWER):
+            self._connection = await self._link.connect()
+        await self._send(b"SSUBSCRIBE", self._wanted())
+        while True:
+            message = await self._next(self._connection, _SILENCE)
+            if message is None and not self._wanted():
+                self._needed.clear()
+                return
+            if message is None:
+                await self._connection.send_packed_command(pack([(b"PING",)]), check_health=False)
+                message = await self._next(self._connection, _ANSWER)
+            if message is None:
+                raise OSError("no answer to PING")
+            await self._take(message)
+
+    async def _next(self, connection: AbstractConnection, patience: float) -> Any:
+        """What Redis says next; None: nothing in `patience` seconds."""
+        return await connection.read_response(
+            disable_decoding=True, timeout=patience, disconnect_on_error=False, push_request=True
+        )
+
+    async def _take(self, message: Any) -> None:
+        if not isinstance(message, list) or len(message) < 3:
+            return  # the answer to a PING
+        kind, channel = message[0], message[1]
+        if kind == b"ssubscribe":
+            self._confirm(channel)
+        elif kind == b"smessage":
+            await self._tell(channel, message[2])
+
+    def _confirm(self, channel: bytes) -> None:
+        """Only now nothing more is missed: who listened before may have."""
+        self._problem = None
+        self._confirmed.add(channel)
+        confirmation = self._awaited.pop(channel, None)
+        if confirmation is not None and not confirmation.done():
+            confirmation.set_result(None)
+        for sink in list(self._sinks.get(channel, ())):
+            sink.interrupted()
+
+    async def _tell(self, channel: bytes, payload: bytes) -> None:
+        sinks = list(self._sinks.get(channel, ()))
+        for sink in sinks:
+            sink.heard(channel, payload)
+        if not sinks:
+            self._sinks.pop(channel, None)
+            self._confirmed.discard(channel)
+            await self._send(b"SUNSUBSCRIBE", [channel])
+
+    def _fail(self, error: SessionCacheError) -> None:
+        """Whoever begins to listen is refused."""
+        awaited, self._awaited = self._awaited, {}
+        for confirmation in awaited.values():
+            if not confirmation.done():
+                confirmation.set_exception(error)
+                confirmation.exception()  # whoever waited may have gone
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        self._confirmed.clear()
+        if connection is not None:
+            await drop(connection)
+
+
+def _refused(error: ResponseError) -> SessionCacheError:
+    if type(error).__name__ == "NoPermissionError":
+        return ConfigurationError("the Redis user may not subscribe: grant it the channels of the prefix (&PREFIX:*)")
+    return HotTierUnavailableError(f"Redis refused a subscription ({type(error).__name__})")

@@ -1,0 +1,45 @@
+"""Listening in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from sessioncache.hot.listening import Listener, Sink
+from sessioncache.testing.store import MemoryStore
+
+
+class MemoryListener(Listener):
+    """Hears what one cache's store announces, whichever thread wrote it."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._loops: dict[Sink, asyncio.AbstractEventLoop] = {}
+
+    async def listen(self, sink: Sink, timeout: float) -> None:
+        """Begin to listen."""
+        with self._store.lock:
+            self._loops[sink] = asyncio.get_running_loop()
+            self._store.ears.add(self._pass_on)
+
+    def leave(self, sink: Sink) -> None:
+        """End to listen."""
+        with self._store.lock:
+            self._loops.pop(sink, None)
+            if not self._loops:
+                self._store.ears.discard(self._pass_on)
+
+    async def drop_idle(self) -> None:
+        """Nothing to close."""
+
+    async def aclose(self) -> None:
+        """End, and tell whoever still listens."""
+        for sink in list(self._loops):
+            sink.closed()
+            self.leave(sink)
+
+    def _pass_on(self, channel: bytes, payload: bytes) -> None:
+        for sink, loop in self._loops.items():
+            if channel in sink.channels:
+                with suppress(RuntimeError):  # a loop that has ended hears nothing
+                    loop.call_soon_threadsafe(sink.heard, channel, payload)

@@ -1,0 +1,229 @@
+"""Watching: which keys of which scope were written, from any process, without polling."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+
+from sessioncache.errors import (
+    ConfigurationError,
+    DurableTierUnavailableError,
+    HotTierUnavailableError,
+    SessionNotFoundError,
+)
+from sessioncache.hot.calls import Gone, Wanted
+from sessioncache.hot.layout import Place
+from sessioncache.hot.listening import Announcement
+from sessioncache.names import KeyScope
+from sessioncache.revisions import ZERO, decode_revision
+from sessioncache.scopes import ScopeKind
+from sessioncache.tiers import Tiers
+
+MOST_PENDING = 1_000
+"""Changes that wait for a slow reader; with one more it is told that it missed some."""
+
+_KINDS = {ScopeKind.USER: "user", ScopeKind.APP: "app", ScopeKind.NAMESPACE: "namespace"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Keys of one scope that were written, by one call."""
+
+    scope: str
+    """``session``, ``user``, ``app``, ``temp`` or ``namespace``."""
+    keys: tuple[str, ...]
+    """The keys, set and deleted ones, as the watching handle writes them.  Values are not told: read them."""
+    revision: int
+    """The scope's revision after it."""
+    missed: bool
+    """Whether more may have changed since the change before than `keys` tells: read the scope again."""
+
+
+class Watch:
+    """What is written to the keys of a handle from now on: ``async for change in session.watch()``.
+
+    It begins with the first `Change` that is asked for; with ``async with session.watch() as changes:`` it has begun
+    when the block does, and what is read there misses nothing.  Changes of one scope come in their order.  A reader
+    that is too slow, or whose connection broke, gets a change with `missed`.  That a `temp:` key expires, or a title
+    or a counter changes, is not told.
+
+    SessionNotFoundError once this life of the session is over; HotTierUnavailableError or DurableTierUnavailableError
+    if it cannot begin, ConfigurationError when the cache is closed.
+    """
+
+    def __init__(
+        self,
+        tiers: Tiers,
+        places: Mapping[KeyScope, Place],
+        watched: Iterable[KeyScope],
+        birth: bytes,
+        full: Callable[[KeyScope, str], str],
+        gone: Callable[[], SessionNotFoundError],
+    ) -> None:
+        """Of those scopes of a handle that are `watched`; its first scope tells whether it is still alive.
+
+        `full` gives a key as the handle writes it, `gone` the error when its life is over.
+        """
+        self._tiers, self._full, self._gone = tiers, full, gone
+        self._places, self._watched = dict(places), frozenset(watched)
+        first = next(iter(places))
+        asked = [scope for scope in places if scope is first or (scope in self._watched and scope is not KeyScope.TEMP)]
+        self._asked = {scope: Wanted(places[scope], [], birth if scope is first else b"") for scope in asked}
+        self._by_channel = {places[scope].channel: scope for scope in asked}
+        self.channels = frozenset(self._by_channel) | {place.bucket_channel for place in places.values()}
+        self._pending: deque[Change] = deque()
+        self._latest: dict[KeyScope, bytes] = {}
+        """The revision of each scope up to which all was told, or told to be missed."""
+        self._end: Exception | None = None
+        """Why there is nothing more after what is pending."""
+        self._begun = False
+        self._sure = 0
+        """How many of the pending changes were told before the doubt: of this life, whatever comes out."""
+        self._doubt = True
+        self._temp_doubt = False
+        self._news = asyncio.Event()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __aenter__(self) -> Self:
+        await self.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def __anext__(self) -> Change:
+        return await self.next()
+
+    async def next(self) -> Change:
+        """The next change, as soon as there is one.  StopAsyncIteration after `aclose`."""
+        await self.begin()
+        while True:
+            if self._pending and (self._sure or not self._doubt):
+                self._sure = max(0, self._sure - 1)
+                return self._pending.popleft()
+            if self._end is not None:
+                raise self._end
+            if not self._doubt:
+                await self._news.wait()
+                self._news.clear()
+            await self._settle()
+
+    async def aclose(self) -> None:
+        """End watching; whoever waits for a change gets the end of the iteration."""
+        self._tiers.listener.leave(self)
+        self._pending.clear()
+        self._finish(StopAsyncIteration())
+
+    async def begin(self) -> None:
+        """Begin to watch: what is written from now on is told."""
+        if self._begun or self._end is not None:
+            return
+        await self._tiers.listen(self)
+        await self._compare()
+        self._begun = True
+
+    def _finish(self, end: Exception) -> None:
+        self._end = self._end or end
+        self._news.set()
+
+    # ---- what the listener tells
+
+    def heard(self, channel: bytes, payload: bytes) -> None:
+        """Something was announced."""
+        told, scope = Announcement.of(payload), self._by_channel.get(channel)
+        if scope is None or told.what in (b"x", b"?"):
+            self._look_again(temp=scope in (None, KeyScope.SESSION))
+        elif told.what == b"t":
+            self._note(KeyScope.TEMP, told)
+        else:
+            self._note(scope, told)
+
+    def interrupted(self) -> None:
+        """Something may have been announced that was not heard."""
+        self._look_again(temp=True)
+
+    def closed(self) -> None:
+        """Nothing will be heard any more."""
+        self._finish(ConfigurationError("this cache has been closed"))
+
+    def _look_again(self, *, temp: bool) -> None:
+        if not self._doubt:
+            self._doubt, self._sure = True, len(self._pending)
+        self._temp_doubt |= temp and self._begun
+        self._news.set()
+
+    def _note(self, scope: KeyScope, told: Announcement) -> None:
+        last = self._latest.get(scope)
+        chained = scope is not KeyScope.TEMP
+        if scope not in self._watched or (chained and last is not None and told.revision <= last):
+            return
+        self._latest[scope] = told.revision
+        gap = chained and last is not None and told.before != last
+        self._tell(scope, told.keys or (), missed=gap or told.keys is None)
+
+    def _tell(self, scope: KeyScope, names: tuple[str, ...], *, missed: bool) -> None:
+        keys = tuple(self._full(scope, name) for name in names)
+        self._pending.append(Change(self._name(scope), keys, decode_revision(self._latest[scope]), missed))
+        if len(self._pending) > MOST_PENDING:
+            latest = {change.scope: change for change in self._pending}
+            self._pending = deque(replace(change, keys=(), missed=True) for change in latest.values())
+            self._sure = 0
+        self._news.set()
+
+    def _name(self, scope: KeyScope) -> str:
+        """A shared scope's only keys are its own, whatever handle it has."""
+        return scope.value if scope is KeyScope.TEMP else _KINDS.get(self._places[scope].ref.kind, "session")
+
+    # ---- what is looked up
+
+    async def _settle(self) -> None:
+        """After a doubt, find out whether something was missed, as soon as the tiers can tell."""
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type((HotTierUnavailableError, DurableTierUnavailableError)),
+            wait=wait_random_exponential(multiplier=0.05, max=2),
+        )
+        while self._doubt and self._end is None:
+            try:
+                await retrying(self._compare)
+            except SessionNotFoundError as error:
+                while len(self._pending) > self._sure:  # R5: of another life
+                    self._pending.pop()
+                self._doubt = False
+                self._finish(error)
+
+    async def _compare(self) -> None:
+        """Compare the revisions that there are with those that were told."""
+        temp, sure = self._temp_doubt, self._sure
+        self._doubt, self._temp_doubt, self._sure = False, False, 0
+        before = dict(self._latest)
+        try:
+            contents = await self._tiers.perform(lambda: self._tiers.hot.read(list(self._asked.values())))
+        except BaseException as error:
+            self._doubt, self._temp_doubt, self._sure = True, temp, sure
+            if isinstance(error, Gone):
+                raise self._gone() from None
+            raise
+        for scope, content in zip(self._asked, contents, strict=True):
+            if scope in self._watched:
+                self._match(scope, content.head.get(b"v") or content.head.get(b"r") or ZERO, before.get(scope))
+        if temp and KeyScope.TEMP in self._watched:
+            self._latest.setdefault(KeyScope.TEMP, ZERO)
+            self._tell(KeyScope.TEMP, (), missed=True)
+
+    def _match(self, scope: KeyScope, found: bytes, before: bytes | None) -> None:
+        """`found` was there some time after all up to `before` had been told."""
+        if before is None:
+            self._latest.setdefault(scope, found)
+        elif found > self._latest[scope] or found < before:
+            self._latest[scope] = found
+            self._tell(scope, (), missed=True)
