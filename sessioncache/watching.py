@@ -73,6 +73,7 @@ class Watch:
         self._tiers, self._full, self._gone = tiers, full, gone
         self._places, self._watched = dict(places), frozenset(watched)
         first = next(iter(places))
+        self._first = places[first]
         asked = [scope for scope in places if scope is first or (scope in self._watched and scope is not KeyScope.TEMP)]
         self._asked = {scope: Wanted(places[scope], [], birth if scope is first else b"") for scope in asked}
         self._by_channel = {places[scope].channel: scope for scope in asked}
@@ -142,7 +143,7 @@ class Watch:
         """Something was announced."""
         told, scope = Announcement.of(payload), self._by_channel.get(channel)
         if scope is None or told.what in (b"x", b"?"):
-            self._look_again(temp=scope in (None, KeyScope.SESSION))
+            self._look_again(temp=channel in (self._first.channel, self._first.bucket_channel))
         elif told.what == b"t":
             self._note(KeyScope.TEMP, told)
         else:

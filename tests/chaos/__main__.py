@@ -14,6 +14,7 @@ from rich.console import Console
 from tests.chaos.cast import agents
 from tests.chaos.faults import FAULTS, Fault, kill_agent, kill_worker, mend
 from tests.chaos.journal import read_story
+from tests.chaos.mirror import Mirrors
 from tests.chaos.report import Tally, print_report
 from tests.chaos.snapshot import cached_cells, count_temp, stored_cells
 from tests.chaos.sql_faults import SQL_FAULTS
@@ -38,12 +39,13 @@ async def run(seconds: float, seed: str, redis_kind: str, database_kind: str) ->
     async with set_up(redis_kind, database_kind, seed) as stage:
         stage.fleet.start()
         await wait_until_async(lambda: stage.fleet.acknowledged() > 100, 60, "agents are served")
-        began = time.monotonic()
-        for fault in _shuffled(stage, kinds):
-            if time.monotonic() - began >= seconds:
-                break
-            await _strike(stage, fault, tally, console)
-        findings = await _judge(stage)
+        async with Mirrors(stage.fleet.agents_urls) as mirrors:
+            began = time.monotonic()
+            for fault in _shuffled(stage, kinds):
+                if time.monotonic() - began >= seconds:
+                    break
+                await _strike(stage, fault, tally, console)
+            findings = await _judge(stage, mirrors)
         return print_report(console, tally, findings, stage, time.monotonic() - began, seed)
 
 
@@ -85,10 +87,11 @@ async def _companion(stage: Stage, tally: Tally) -> None:
         tally.survive(name, 0)
 
 
-async def _judge(stage: Stage) -> Findings:
+async def _judge(stage: Stage, mirrors: Mirrors) -> Findings:
     """Quiescence, then the verdict over what is readable hot, cold and in SQL."""
     await mend(stage)
     await asyncio.to_thread(stage.fleet.end_agents)
+    unseen = await mirrors.problems(stage.urls)
     await asyncio.to_thread(stage.fleet.end_workers)
     await drain(stage.urls)
     hot = await cached_cells(stage.urls)
@@ -99,6 +102,8 @@ async def _judge(stage: Stage) -> Findings:
     judge = Judge([read_story(stage.fleet.journal(name)) for name in agents()], stage.dirts)
     findings = judge.judge(hot)
     compare(findings, {"hot": hot, "cold": cold, "in SQL": sql})
+    findings.watched, findings.missed = mirrors.told, mirrors.missed
+    findings.problems += unseen
     findings.temp_leaks = count_temp(stage.database)
     left = dirty(stage.urls.redis)
     findings.problems += [f"{left} scopes are still dirty"] * (left > 0) + stage.fleet.problems

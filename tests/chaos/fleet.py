@@ -48,7 +48,7 @@ class Fleet:
     """All agents and workers."""
 
     def __init__(self, agents_urls: Urls, workers_urls: Urls, folder: Path, seed: str) -> None:
-        self._agents_urls, self._workers_urls = agents_urls, workers_urls
+        self.agents_urls, self._workers_urls = agents_urls, workers_urls
         self._folder, self._seed = folder, seed
         self._runs = 0
         self.agents: dict[str, Member] = {}
@@ -70,7 +70,7 @@ class Fleet:
             if self._is_missing(self.agents, name):
                 self._runs += 1
                 journal = str(self.journal(name))
-                arguments = (name, str(self._runs), *self._agents_urls, journal, self._seed)
+                arguments = (name, str(self._runs), *self.agents_urls, journal, self._seed)
                 self.agents[name] = Member(name, self._folder, "tests.chaos.agent", *arguments)
 
     def _is_missing(self, members: dict[str, Member], name: str) -> bool:

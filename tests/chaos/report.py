@@ -71,6 +71,8 @@ def _summary(tally: Tally, findings: Findings, stage: Stage, seconds: float, see
         "acknowledged": findings.acknowledged,
         "forks": findings.forks,
         "runs": findings.runs,
+        "watched": findings.watched,
+        "missed": findings.missed,
         "lost": findings.lost,
         "redis_lost": findings.redis_lost,
         "dirty_at_faults": stage.dirty_at_faults,

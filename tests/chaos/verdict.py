@@ -35,6 +35,10 @@ class Findings:
     """Forks that were acknowledged."""
     runs: int = 0
     """Runs under a lease in which something was acknowledged."""
+    watched: int = 0
+    """Changes of shared scopes that watches told."""
+    missed: int = 0
+    """Those that were told to be missed."""
     problems: list[str] = field(default_factory=list)
 
     def say(self, problem: str) -> None:
