@@ -13,7 +13,7 @@ import pytest
 from sessioncache import Change, ConfigurationError, HotTierUnavailableError, Session, SessionCache, Watch
 from sessioncache.hot import listening
 from tests.conftest import StartRedis
-from tests.helpers import Agent, Urls, connect, drain, evict, raw, scope_key, session, upgrade, user
+from tests.helpers import Agent, Urls, connect, drain, evict, execute, raw, scope_key, session, upgrade, user
 from tests.proxy import Proxy
 from tests.waiting import wait_until_async
 
@@ -132,6 +132,21 @@ async def test_r17_what_redis_forgot_is_marked_as_missed(urls: Urls, cache: Sess
         assert missed == {"session", "user", "temp"}
         await writer.set("b", 1)
         assert await told_until(changes, "b") == [("session", ("b",), False)]
+
+
+async def test_r17_what_revalidation_takes_from_sql_is_marked_as_missed(
+    urls: Urls, cache: SessionCache, writer: Session
+) -> None:
+    await drain(urls)
+    found = await cache.get("ada", "s1")
+    async with found.watch() as changes:
+        execute(urls.database, "UPDATE sessioncache_state SET value = '9', revision = revision + 5 WHERE key = 'a'")
+        columns = ("revision", "values_revision", "updated")
+        execute(urls.database, f"UPDATE sessioncache_session SET {', '.join(f'{c} = {c} + 5' for c in columns)}")
+        with raw(urls.redis) as client:
+            client.hset(scope_key(session("ada", "s1")), "y", "1")
+        assert await writer.get("a") == 9
+        assert await told_until_scope(changes, "session") == Change("session", (), writer.revision, missed=True)
 
 
 async def test_eviction_is_no_change(urls: Urls, cache: SessionCache, writer: Session) -> None:

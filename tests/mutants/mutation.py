@@ -12,7 +12,7 @@ class Mutation:
 
     name: str
     rule: str
-    """The rule that the guard keeps: R1 to R20."""
+    """The rule that the guard keeps, R1 to R20, or the part whose promise it keeps."""
     file: str
     """Path below the root of the checkout."""
     find: str

@@ -12,6 +12,7 @@ from tests.mutants.catalogue import (
     leasing,
     listing,
     spaces,
+    watching,
     writing,
 )
 from tests.mutants.mutation import Mutation
@@ -27,4 +28,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *spaces.MUTATIONS,
     *leasing.MUTATIONS,
     *erasing.MUTATIONS,
+    *watching.MUTATIONS,
 )
