@@ -19,6 +19,7 @@ from sessioncache.errors import (
 )
 from sessioncache.hot.calls import Content, FlushState, Gone, Wanted
 from sessioncache.hot.layout import Place
+from sessioncache.hot.vitals import SILENT
 from sessioncache.ledger import Ledger, Pending, fingerprint
 from sessioncache.revisions import DIGITS, ZERO, decode_revision
 from sessioncache.tiers import Tiers
@@ -27,8 +28,6 @@ _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25
 _AT_ONCE = 256
 """Scopes that are asked for in one round trip."""
-_SILENT = 30.0
-"""Seconds without a heartbeat after which a worker counts as gone."""
 
 
 async def flush(tiers: Tiers, ledgers: Iterable[Ledger], seconds: float) -> None:
@@ -204,5 +203,5 @@ async def _why_late(tiers: Tiers, scopes: int, seconds: float) -> str:
         now = await tiers.link.command(b"TIME")
     except HotTierUnavailableError:
         return told + " (which cannot be reached)"
-    alive = [beat for beat in beats.values() if int(now[0]) - beat / 1_000_000 < _SILENT]
+    alive = [beat for beat in beats.values() if int(now[0]) - beat / 1_000_000 < SILENT]
     return told if alive else told + ": no worker is alive, start sessioncache-worker"

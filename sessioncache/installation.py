@@ -93,11 +93,11 @@ class Installation:
             )
 
     async def _check_server(self) -> None:
-        server = _parse(await self._link.command(b"INFO", b"server"))
+        server = await self._link.info("server")
         version = server.get("valkey_version") or server.get("redis_version", "0")
         if int(version.split(".")[0]) < 7:
             raise ConfigurationError(f"Redis 7.0 or Valkey 8 is needed, this server is {version}")
-        policy = _parse(await self._link.command(b"INFO", b"memory")).get("maxmemory_policy")
+        policy = (await self._link.info("memory")).get("maxmemory_policy")
         if policy is None:
             logger.warning("the eviction policy of Redis is unknown: it must be noeviction or volatile-*")
         elif policy.startswith("allkeys"):
@@ -111,8 +111,3 @@ def _compare(where: str, found: Mapping[str, str], ours: Mapping[str, str]) -> N
     if different:
         told = ", ".join(f"{name} is {found.get(name)} there and {ours[name]} here" for name in different)
         raise ConfigurationError(f"{where} was set up differently: {told}")
-
-
-def _parse(info: bytes) -> dict[str, str]:
-    lines = (line.partition(":") for line in info.decode("utf-8", "replace").splitlines())
-    return {name: value for name, _, value in lines if value}

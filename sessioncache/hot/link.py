@@ -108,6 +108,12 @@ class HotLink:
             raise explain(reply)
         return reply
 
+    async def info(self, *sections: str) -> dict[str, str]:
+        """What the server tells of itself: names and values of some sections of INFO."""
+        told: bytes = await self.command(b"INFO", *sections)
+        lines = (line.partition(":") for line in told.decode("utf-8", "replace").splitlines())
+        return {name: value for name, _, value in lines if value}
+
     async def exchange(self, commands: Sequence[Sequence[Argument]], scripts: dict[bytes, Script]) -> list[Reply]:
         """Send commands in one round trip; the replies in order, errors of Redis among them."""
         replies = await self._exchange(commands)

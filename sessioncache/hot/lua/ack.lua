@@ -100,6 +100,7 @@ elseif not rest(ctl, base, member, hash) then
   call('ZADD', base .. 'dirty', now() + delay, member)
   if not stays_old then call('ZADD', base .. 'since', read_at, member) end
 end
+call('HINCRBY', ctl, 'flushes', 1)
 if acknowledged > 0 then
   call('HINCRBY', ctl, 'rows', acknowledged)
   for revision, n in pairs(written) do call('HINCRBY', ctl, lag(revision), n) end

@@ -42,4 +42,5 @@ if ARGV[4] ~= '' or string.sub(member, 1, 1) == 's' then
   local h = call('HMGET', host, 'l', 'r')
   call('HSET', host, 'l', rev_digits(next_revision(math.max(rev_number(h[1] or ZERO), rev_number(h[2] or ZERO)))))
 end
+call('HINCRBY', KEYS[1], 'hydrates', 1)
 return {'ok'}

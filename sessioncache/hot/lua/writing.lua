@@ -131,6 +131,7 @@ end
 -- R4: a call that was refused is over, too: a copy of it that comes late must not find things more to its liking.
 local function refuse(first, refusal)
   local told = refusal
+  if refusal[1] == 'stale' then call('HINCRBY', first.ctl, 'conflicts', 1) end
   if refusal[1] == 'compute' then told = {'stale', refusal[2], refusal[3]} end -- the client reads and computes anew
   remember(first.ctl, first.base, OPERATION, first.ops, LIFETIME, told)
   return refusal
