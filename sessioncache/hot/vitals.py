@@ -16,7 +16,7 @@ from sessioncache.hot.scripts import load_script
 
 SILENT = 30.0
 """Seconds without a heartbeat after which a worker counts as gone."""
-_CHUNK = 64
+_CHUNK = 32
 """Buckets of one exchange: Redis answers nobody else before it has worked on all of them."""
 _SAMPLE = 16
 """Scopes of a bucket whose dirty entries are counted; of more, these stand for all."""
@@ -114,7 +114,7 @@ class Vitals:
         self._layout = layout
 
     async def read(self, *, sample: int = _SAMPLE) -> Pulse:
-        """The vitals now: an exchange for every 64 buckets and two or three beside, whatever is dirty.
+        """The vitals now: an exchange for every 32 buckets and two or three beside, whatever is dirty.
 
         `sample`: scopes of each bucket whose dirty entries are counted.  HotTierUnavailableError.
         """

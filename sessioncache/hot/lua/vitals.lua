@@ -14,7 +14,7 @@ local most, most_letters = tonumber(ARGV[1]), tonumber(ARGV[2])
 local COUNTERS = {'rows', 'flushes', 'hydrates', 'conflicts'}
 local IS_COUNTER = {rows = true, flushes = true, hydrates = true, conflicts = true}
 local FEW = 256
-local LAST_LAG = 160 -- 35 years
+local LAST_LAG = 128 -- 50 days
 
 local function counters()
   local found = {}
