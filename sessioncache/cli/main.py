@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from sessioncache.cli.options import json_option, tier_options, whole
+from sessioncache.cli.options import json_option, span, tier_options, whole
 
 EXIT_CODES = """\
 exit codes:
@@ -37,6 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     flush = _add(commands, "flush", "wait until nothing is dirty")
     flush.add_argument("--timeout", metavar="S", type=float, default=60.0, help="seconds to wait (60)")
     json_option(flush)
+    _add_top(commands)
     return parser
 
 
@@ -107,6 +108,13 @@ def _add_letters(commands: Any) -> None:
             action.add_argument("--all", action="store_true", help="all letters")
 
 
+def _add_top(commands: Any) -> None:
+    parser = _add(commands, "top", "watch what waits for the database, what is flushed, and who does it")
+    parser.add_argument("--interval", metavar="S", type=span(0.1), default=2.0, help="seconds between readings (2)")
+    parser.add_argument("--count", metavar="N", type=whole(1), help="end after N readings (never)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     parser = build_parser()
@@ -126,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from sessioncache.cli import commands, letters
+    from sessioncache.cli import commands, letters, top
     from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, SessionCacheError
 
     run = {
@@ -135,6 +143,7 @@ def _run(options: argparse.Namespace) -> int:
         "db": commands.db,
         "dead": letters.dead,
         "flush": commands.flush,
+        "top": top.top,
     }
     try:
         return asyncio.run(run[options.command](options))

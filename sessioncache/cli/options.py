@@ -32,6 +32,19 @@ def json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
 
 
+def span(least: float) -> Callable[[str], float]:
+    """An argument type: seconds, from `least`, at most a day."""
+
+    def parse(text: str) -> float:
+        seconds = float(text)
+        if not least <= seconds <= 86_400:
+            raise argparse.ArgumentTypeError(f"must be from {least} to 86400")
+        return seconds
+
+    parse.__name__ = "number of seconds"
+    return parse
+
+
 def whole(least: int) -> Callable[[str], int]:
     """An argument type: a whole number from `least`."""
 

@@ -1,0 +1,100 @@
+"""The command ``top``: the vitals of the hot tier, again and again."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+
+from sessioncache.cli.views import Show, open_view
+from sessioncache.connecting import open_urls
+from sessioncache.deadline import within
+from sessioncache.errors import HotTierUnavailableError
+from sessioncache.hot.incarnations import Incarnations
+from sessioncache.hot.layout import Layout
+from sessioncache.hot.link import HotLink
+from sessioncache.hot.vitals import Pulse, Vitals
+from sessioncache.settings import CacheSettings
+
+_TIMEOUT = 5.0
+"""Seconds that one reading may take."""
+_HISTORY = 60
+"""Readings that are kept: over them goes what is drawn, and the lag."""
+
+
+async def top(options: argparse.Namespace) -> int:
+    """Show the vitals every few seconds.  Only Redis is needed; the database may be away."""
+    try:
+        async with _open_vitals(options) as vitals:
+            # Before the screen is opened: who cannot reach Redis at all is told so in the usual way.
+            first, quitting = await _read(vitals), asyncio.Event()
+            with open_view(json=options.json, quitting=quitting) as show:
+                await _until(quitting, _follow(vitals, first, show, options))
+    except BrokenPipeError:  # whoever read our lines has enough of them
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+async def _follow(vitals: Vitals, first: Pulse, show: Show, options: argparse.Namespace) -> None:
+    pulses, away, shown = [first], "", 0
+    clock = asyncio.get_running_loop().time
+    due = clock()
+    while True:
+        show(pulses, away)
+        shown += 1
+        if shown == options.count:
+            return
+        due = max(due + options.interval, clock())
+        await asyncio.sleep(due - clock())
+        try:
+            pulses, away = [*pulses[1 - _HISTORY :], await _read(vitals)], ""
+        except HotTierUnavailableError as error:  # a fail-over passes
+            away = str(error)
+
+
+async def _read(vitals: Vitals) -> Pulse:
+    with within(_TIMEOUT):
+        return await vitals.read()
+
+
+async def _until(quitting: asyncio.Event, work: Coroutine[None, None, None]) -> None:
+    tasks = [asyncio.create_task(work), asyncio.create_task(quitting.wait())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _open_vitals(options: argparse.Namespace) -> AsyncIterator[Vitals]:
+    async with _redis_url(options) as url:
+        link = HotLink.from_url(url, connect_timeout=_TIMEOUT)
+        try:
+            yield Vitals(link, await _layout(link))
+        finally:
+            await link.aclose()
+
+
+@asynccontextmanager
+async def _redis_url(options: argparse.Namespace) -> AsyncIterator[str]:
+    if options.redis:
+        yield options.redis
+        return
+    async with open_urls(None, options.database, options.data_dir, start_worker=True) as (url, _):
+        yield url
+
+
+async def _layout(link: HotLink) -> Layout:
+    """As the installation was set up, whatever its number of buckets."""
+    settings = CacheSettings()
+    layout = Layout(settings.prefix, settings.buckets)
+    with within(_TIMEOUT):
+        record = await Incarnations(link, layout).read_record()
+    return Layout(settings.prefix, int(record.get("buckets", settings.buckets)))
