@@ -13,6 +13,7 @@ from tests.mutants.catalogue import (
     listing,
     spaces,
     watching,
+    vitals,
     writing,
 )
 from tests.mutants.mutation import Mutation
@@ -29,4 +30,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *leasing.MUTATIONS,
     *erasing.MUTATIONS,
     *watching.MUTATIONS,
+    *vitals.MUTATIONS,
 )
