@@ -169,10 +169,11 @@ class HotLink:
         try:
             async with asyncio.timeout_at(attempt_deadline()):
                 await connection.connect()  # type: ignore[no-untyped-call]
-        except AuthenticationError as error:
-            raise ConfigurationError("Redis refuses the user name or password of the URL") from error
         except (RedisError, OSError) as error:
             await drop(connection)
+            # Over a Unix socket redis-py hides it in a ConnectionError.
+            if isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError):
+                raise ConfigurationError("Redis refuses the user name or password of the URL") from error
             raise NotExecutedError(f"Redis cannot be reached: {type(error).__name__}") from error
         except BaseException:
             await drop(connection)
