@@ -26,7 +26,8 @@ from sessioncache.settings import (
 
 logger = logging.getLogger(__name__)
 
-_INSTALLATION = "installation"
+INSTALLATION = "installation"
+"""The name under which both tiers record the id that tells installations apart."""
 _PATIENCE = 1.0
 """Seconds that a call waits for SQL to be checked where Redis knows the installation."""
 _PAUSE = 5.0
@@ -42,15 +43,7 @@ class Installation:
         self._link = link
         self._incarnations = incarnations
         self._durable = durable
-        self._ours = {
-            "layout": str(LAYOUT_VERSION),
-            "buckets": str(settings.buckets),
-            "max_value_bytes": str(MAX_VALUE_BYTES),
-            "max_scope_keys": str(MAX_SCOPE_KEYS),
-            "max_scope_bytes": str(MAX_SCOPE_BYTES),
-            "tombstone_retention": str(TOMBSTONE_RETENTION),
-            "operation_id_lifetime": str(OPERATION_ID_LIFETIME),
-        }
+        self._ours = record_of(settings)
         self._busy = asyncio.Lock()
         self.checked = False
         self._again = 0.0
@@ -81,13 +74,13 @@ class Installation:
     async def _check_durable(self, hot: Mapping[str, str]) -> None:
         stored = await self._durable.read_layout()
         _compare("the database", stored, self._ours)
-        record = {**self._ours, _INSTALLATION: hot.get(_INSTALLATION) or secrets.token_hex(8)}
+        record = {**self._ours, INSTALLATION: hot.get(INSTALLATION) or secrets.token_hex(8)}
         if not stored:
             stored = await self._durable.record_layout(record)
             _compare("the database", stored, self._ours)
         if not hot:
-            hot = await self._incarnations.write_record({name: stored[name] for name in (*self._ours, _INSTALLATION)})
-        if hot[_INSTALLATION] != stored[_INSTALLATION]:
+            hot = await self._incarnations.write_record({name: stored[name] for name in (*self._ours, INSTALLATION)})
+        if hot[INSTALLATION] != stored[INSTALLATION]:
             raise ConfigurationError(
                 "this Redis belongs to another database: give it a prefix of its own, or the database it was used with"
             )
@@ -104,6 +97,19 @@ class Installation:
             raise ConfigurationError(
                 f"the eviction policy of Redis is {policy}, which drops what SQL lacks: set noeviction or volatile-lru"
             )
+
+
+def record_of(settings: CacheSettings) -> dict[str, str]:
+    """What both tiers record of an installation with these settings, beside its id."""
+    return {
+        "layout": str(LAYOUT_VERSION),
+        "buckets": str(settings.buckets),
+        "max_value_bytes": str(MAX_VALUE_BYTES),
+        "max_scope_keys": str(MAX_SCOPE_KEYS),
+        "max_scope_bytes": str(MAX_SCOPE_BYTES),
+        "tombstone_retention": str(TOMBSTONE_RETENTION),
+        "operation_id_lifetime": str(OPERATION_ID_LIFETIME),
+    }
 
 
 def _compare(where: str, found: Mapping[str, str], ours: Mapping[str, str]) -> None:

@@ -19,6 +19,21 @@ exit codes:
   3  Redis or the database is out of reach
 """
 
+DOCTOR = """\
+each line says how one thing stands, what was found, and what to do:
+  good     nothing is to be done
+  warning  it works, and something may be lost or become bad
+  bad      it does not work, or data is in danger now
+
+The embedded default is examined only where it runs: nothing is started.
+
+exit codes:
+  0  nothing is bad
+  1  something is bad
+  2  wrong usage or configuration
+  3  Redis or the database is out of reach; the other one was examined
+"""
+
 
 def build_parser() -> argparse.ArgumentParser:
     """All commands and their options."""
@@ -38,6 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     flush.add_argument("--timeout", metavar="S", type=float, default=60.0, help="seconds to wait (60)")
     json_option(flush)
     _add_top(commands)
+    _add_doctor(commands)
     return parser
 
 
@@ -115,6 +131,12 @@ def _add_top(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
+def _add_doctor(commands: Any) -> None:
+    doctor = _add(commands, "doctor", "examine both tiers and the way between them; changes nothing")
+    doctor.epilog = DOCTOR
+    json_option(doctor)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     parser = build_parser()
@@ -134,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from sessioncache.cli import commands, letters, top
+    from sessioncache.cli import commands, doctor, letters, top
     from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, SessionCacheError
 
     run = {
@@ -144,6 +166,7 @@ def _run(options: argparse.Namespace) -> int:
         "dead": letters.dead,
         "flush": commands.flush,
         "top": top.top,
+        "doctor": doctor.doctor,
     }
     try:
         return asyncio.run(run[options.command](options))

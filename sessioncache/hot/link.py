@@ -110,9 +110,7 @@ class HotLink:
 
     async def info(self, *sections: str) -> dict[str, str]:
         """What the server tells of itself: names and values of some sections of INFO."""
-        told: bytes = await self.command(b"INFO", *sections)
-        lines = (line.partition(":") for line in told.decode("utf-8", "replace").splitlines())
-        return {name: value for name, _, value in lines if value}
+        return parse_info(await self.command(b"INFO", *sections))
 
     async def exchange(self, commands: Sequence[Sequence[Argument]], scripts: dict[bytes, Script]) -> list[Reply]:
         """Send commands in one round trip; the replies in order, errors of Redis among them."""
@@ -200,6 +198,12 @@ class HotLink:
 def evaluation(script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> tuple[Argument, ...]:
     """The command that runs a script."""
     return (b"EVALSHA", script.sha, len(keys), *keys, *args)
+
+
+def parse_info(told: bytes) -> dict[str, str]:
+    """Names and values of a reply to INFO."""
+    lines = (line.partition(":") for line in told.decode("utf-8", "replace").splitlines())
+    return {name: value for name, _, value in lines if value}
 
 
 def explain(error: ResponseError) -> SessionCacheError:

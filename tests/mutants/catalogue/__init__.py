@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.catalogue import (
     client,
+    doctoring,
     ending,
     erasing,
     flushing,
@@ -31,4 +32,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *erasing.MUTATIONS,
     *watching.MUTATIONS,
     *vitals.MUTATIONS,
+    *doctoring.MUTATIONS,
 )

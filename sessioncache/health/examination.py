@@ -1,0 +1,107 @@
+"""Examines both tiers at once, each within a time of its own, and judges what they tell.  Changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from sessioncache.deadline import within
+from sessioncache.errors import ConfigurationError, DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.health.backlog import judge_dirty, judge_letters, judge_oldest, judge_workers
+from sessioncache.health.both_tiers import judge_buckets, judge_clocks, judge_incarnations, judge_layout
+from sessioncache.health.durable_tier import judge_database, judge_schema
+from sessioncache.health.finding import Finding, Report, bad
+from sessioncache.health.hot_tier import judge_eviction, judge_memory, judge_persistence, judge_redis
+from sessioncache.health.redis_facts import RedisFacts, read_redis, where_redis
+from sessioncache.health.sql_facts import SqlFacts, read_sql, where_sql
+from sessioncache.health.targets import Targets
+from sessioncache.hot.link import HotLink
+from sessioncache.installation import record_of
+from sessioncache.settings import CacheSettings
+
+TIMEOUT = 5.0
+"""Seconds for which a tier is waited for."""
+_START = "start what uses it (an agent, `sessioncache demo`), or name your servers: --redis URL --database URL"
+_SEE_REDIS = "see that Redis runs there, and that address, password and TLS of --redis are right"
+_SEE_DATABASE = "see that the database runs there, and that address and password of --database are right"
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """A tier that cannot be examined."""
+
+    finding: Finding
+
+
+async def examine(targets: Targets, settings: CacheSettings, *, timeout: float = TIMEOUT) -> Report:
+    """Both tiers, each waited for `timeout` seconds; one that is away is told, the other examined all the same.
+
+    ConfigurationError for a URL that cannot be read or a driver that is not installed.
+    """
+    with within(timeout):
+        hot, durable = await asyncio.gather(_read_hot(targets, settings), _read_durable(targets))
+    findings = [*_of_redis(hot), *_of_database(durable), *_of_both(hot, durable, targets, settings)]
+    if isinstance(hot, RedisFacts):
+        findings += _of_backlog(hot, targets, settings)
+    return Report(findings, away=isinstance(hot, Away) or isinstance(durable, Away))
+
+
+async def _read_hot(targets: Targets, settings: CacheSettings) -> RedisFacts | Away:
+    if targets.redis is None:
+        return Away(bad("redis", f"the embedded default in {targets.embedded} does not run", _START))
+    link = HotLink.from_url(targets.redis, connect_timeout=TIMEOUT)
+    try:
+        return await read_redis(link, settings)
+    except (HotTierUnavailableError, ConfigurationError) as error:
+        return Away(bad("redis", f"{error} ({where_redis(link)})", _SEE_REDIS))
+    finally:
+        await link.aclose()
+
+
+async def _read_durable(targets: Targets) -> SqlFacts | Away:
+    where = where_sql(targets.database)
+    try:
+        return await read_sql(targets.database)
+    except DurableTierUnavailableError as error:
+        return Away(bad("database", f"{error} ({where})", _START if targets.embedded else _SEE_DATABASE))
+
+
+def _of_redis(hot: RedisFacts | Away) -> list[Finding]:
+    if isinstance(hot, Away):
+        return [hot.finding]
+    return [judge(hot) for judge in (judge_redis, judge_eviction, judge_persistence, judge_memory)]
+
+
+def _of_database(durable: SqlFacts | Away) -> list[Finding]:
+    if isinstance(durable, Away):
+        return [durable.finding]
+    return [judge_database(durable), judge_schema(durable)]
+
+
+def _of_both(
+    hot: RedisFacts | Away, durable: SqlFacts | Away, targets: Targets, settings: CacheSettings
+) -> list[Finding]:
+    redis = hot if isinstance(hot, RedisFacts) else None
+    sql = durable if isinstance(durable, SqlFacts) else None
+    if not redis and not sql:
+        return []
+    findings = [judge_layout(redis.record if redis else None, sql.layout if sql else None, record_of(settings))]
+    if redis and redis.pulse:
+        findings.append(judge_buckets(redis.pulse.incarnations, sql.fences if sql else None))
+    if sql and sql.history:
+        findings.append(judge_incarnations(sql.history, embedded=bool(targets.embedded)))
+    findings.append(judge_clocks(redis.offset if redis else None, sql.offset if sql else None))
+    return findings
+
+
+def _of_backlog(hot: RedisFacts, targets: Targets, settings: CacheSettings) -> list[Finding]:
+    if hot.pulse is None:
+        advice = "let the user of the URL run scripts and touch all keys that begin with the prefix"
+        return [bad("workers", f"neither workers nor dirt can be read: {hot.problem}", advice)]
+    pulse = hot.pulse
+    return [
+        judge_workers(pulse.workers, embedded=bool(targets.embedded)),
+        judge_oldest(pulse.oldest_age, hot.delay, settings),
+        judge_dirty(pulse.dirty_scopes, settings),
+        judge_letters(pulse.dead_letters),
+    ]

@@ -1,0 +1,74 @@
+"""Findings: what was looked at, what it was like, and what to do.  Pure: no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+_UNITS = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
+
+
+class Level(StrEnum):
+    """How one thing stands."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    """It works, and something may be lost or become bad."""
+    BAD = "bad"
+    """It does not work, or data is in danger now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    level: Level
+    found: str
+    advice: str = ""
+    """What to do; empty where it is good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that was found."""
+
+    findings: Sequence[Finding]
+    away: bool = False
+    """Whether a tier is out of reach, and what it would have told is not among the findings."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is bad."""
+        return all(one.level is not Level.BAD for one in self.findings)
+
+
+def good(name: str, found: str) -> Finding:
+    """Nothing is to be done."""
+    return Finding(name, Level.GOOD, found)
+
+
+def warning(name: str, found: str, advice: str) -> Finding:
+    """Something is to be looked at."""
+    return Finding(name, Level.WARNING, found, advice)
+
+
+def bad(name: str, found: str, advice: str) -> Finding:
+    """Something is to be done."""
+    return Finding(name, Level.BAD, found, advice)
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it."""
+    for size, unit in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """The numbers that a version begins with, to be compared."""
+    found = re.match(r"\d+(\.\d+)*", text)
+    return tuple(map(int, found.group().split("."))) if found else ()

@@ -1,0 +1,100 @@
+"""What a Redis server tells of itself and of our installation in it.  Reading it changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sessioncache.errors import HotTierUnavailableError
+from sessioncache.hot.layout import Layout
+from sessioncache.hot.link import Argument, HotLink, NotExecutedError, Reply, UnansweredError, parse_info
+from sessioncache.hot.vitals import Pulse, Vitals
+from sessioncache.settings import CacheSettings, WorkerSettings
+
+_SECTIONS = ("server", "memory", "persistence", "replication")
+_CONFIG = ("appendfsync", "save", "maxmemory-policy")
+
+
+@dataclass(frozen=True, slots=True)
+class RedisFacts:
+    """One Redis; what its user may not ask is empty."""
+
+    where: str
+    info: Mapping[str, str]
+    config: Mapping[str, str]
+    record: Mapping[str, str]
+    """What this Redis was set up with."""
+    offset: float | None = None
+    """Seconds that its clock is ahead of this machine's."""
+    delay: float = WorkerSettings().flush_delay
+    """The workers' flush delay in seconds."""
+    pulse: Pulse | None = None
+    """None where our scripts cannot run; `problem` says why."""
+    problem: str = ""
+
+
+async def read_redis(link: HotLink, settings: CacheSettings) -> RedisFacts:
+    """The facts; HotTierUnavailableError, ConfigurationError (wrong password)."""
+    layout = Layout(settings.prefix, settings.buckets)
+    began = time.time()
+    replies = await link.exchange(_commands(layout), {})
+    clock, record, delay, *rest = (None if isinstance(reply, Exception) else reply for reply in replies)
+    info, config = rest[: len(_SECTIONS)], rest[len(_SECTIONS) :]
+    recorded = _pairs(record)
+    pulse, problem = await _read_pulse(link, _recorded_layout(layout, recorded))
+    return RedisFacts(
+        where=where_redis(link),
+        info={name: value for section in info if section for name, value in parse_info(section).items()},
+        config={name: value for part in config for name, value in _pairs(part).items()},
+        record=recorded,
+        offset=None if clock is None else _offset(clock, began, time.time()),
+        delay=int(delay) / 1_000_000 if delay else WorkerSettings().flush_delay,
+        pulse=pulse,
+        problem=problem,
+    )
+
+
+def where_redis(link: HotLink) -> str:
+    """Where the server is, without user and password."""
+    given: Mapping[str, Any] = link.client.connection_pool.connection_kwargs
+    place = given.get("path") or f"{given.get('host', 'localhost')}:{given.get('port', 6379)}"
+    return f"{place} (database {given['db']})" if given.get("db") else str(place)
+
+
+def _commands(layout: Layout) -> Sequence[Sequence[Argument]]:
+    return [
+        (b"TIME",),
+        (b"HGETALL", layout.record),
+        (b"HGET", layout.control(0), b"delay"),
+        *((b"INFO", section) for section in _SECTIONS),
+        *((b"CONFIG", b"GET", name) for name in _CONFIG),
+    ]
+
+
+def _recorded_layout(layout: Layout, record: Mapping[str, str]) -> Layout:
+    """With the number of buckets that there are, whatever we would have."""
+    buckets = record.get("buckets", "")
+    return Layout(layout.prefix, int(buckets)) if buckets.isdigit() else layout
+
+
+async def _read_pulse(link: HotLink, layout: Layout) -> tuple[Pulse | None, str]:
+    try:
+        return await Vitals(link, layout).read(), ""
+    except (NotExecutedError, UnansweredError):
+        raise
+    except HotTierUnavailableError as error:
+        return None, str(error)
+
+
+def _offset(clock: Reply, began: float, ended: float) -> float:
+    """Seconds by which a clock is ahead; 0 where the way to it may explain the difference."""
+    told = int(clock[0]) + int(clock[1]) / 1_000_000
+    return told - min(max(told, began), ended)
+
+
+def _pairs(reply: Reply) -> dict[str, str]:
+    """A map: RESP3 has one, RESP2 a list of names and values in turn."""
+    pairs = reply.items() if isinstance(reply, dict) else zip((reply or [])[::2], (reply or [])[1::2], strict=True)
+    return {name.decode(): value.decode("utf-8", "replace") for name, value in pairs}

@@ -1,0 +1,234 @@
+"""What an examination makes of what it found; no servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sessioncache.health.backlog import judge_dirty, judge_letters, judge_oldest, judge_workers
+from sessioncache.health.both_tiers import judge_buckets, judge_clocks, judge_incarnations, judge_layout
+from sessioncache.health.durable_tier import judge_database, judge_schema
+from sessioncache.health.finding import Level, Report, bad, duration, good, version_of, warning
+from sessioncache.health.hot_tier import judge_eviction, judge_memory, judge_persistence, judge_redis
+from sessioncache.health.redis_facts import RedisFacts
+from sessioncache.health.sql_facts import History, SqlFacts, summed
+from sessioncache.hot.vitals import Incarnation, WorkerPulse
+from sessioncache.settings import CacheSettings
+
+GOOD, WARNING, BAD = Level.GOOD, Level.WARNING, Level.BAD
+SETTINGS = CacheSettings()
+OURS = {"layout": "1", "buckets": "256"}
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+
+
+def of_redis(info: Mapping[str, object], **config: str) -> RedisFacts:
+    """A server that tells this."""
+    told = {name: str(value) for name, value in info.items()}
+    return RedisFacts("host:6379", told, {name.replace("_", "-"): value for name, value in config.items()}, {})
+
+
+def of_sql(kind: str = "PostgreSQL", version: str = "15.1", revision: str | None = "0002", **more: object) -> SqlFacts:
+    """A database that tells this."""
+    return SqlFacts("host/name", kind, version, "driver 1", revision, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("info", "level"),
+    [
+        ({"redis_version": "7.0.15"}, GOOD),
+        ({"redis_version": "8.2.1", "role": "master"}, GOOD),
+        ({"redis_version": "6.2.19"}, BAD),
+        ({"redis_version": "7.2.4", "valkey_version": "9.1.2"}, GOOD),
+        ({"redis_version": "7.2.4", "valkey_version": "7.2.11"}, BAD),
+        ({"redis_version": "7.0.15", "role": "slave"}, BAD),
+        ({}, WARNING),
+    ],
+)
+def test_servers_that_are_too_old_or_take_no_writes_are_bad(info: Mapping[str, str], level: Level) -> None:
+    assert judge_redis(of_redis(info)).level is level
+
+
+@pytest.mark.parametrize(
+    ("policy", "level"),
+    [("noeviction", GOOD), ("volatile-lru", GOOD), ("volatile-ttl", GOOD), ("allkeys-lru", BAD), ("allkeys-lfu", BAD)],
+)
+def test_only_policies_that_spare_what_is_dirty_are_good(policy: str, level: Level) -> None:
+    assert judge_eviction(of_redis({"maxmemory_policy": policy})).level is level
+    assert judge_eviction(of_redis({}, maxmemory_policy=policy)).level is level
+
+
+def test_a_policy_that_nobody_tells_is_a_warning() -> None:
+    assert judge_eviction(of_redis({})).level is WARNING
+
+
+@pytest.mark.parametrize(
+    ("info", "config", "level"),
+    [
+        ({"aof_enabled": 1, "aof_last_write_status": "ok"}, {"appendfsync": "everysec"}, GOOD),
+        ({"aof_enabled": 1}, {"appendfsync": "always"}, GOOD),
+        ({"aof_enabled": 1}, {}, GOOD),
+        ({"aof_enabled": 1}, {"appendfsync": "no"}, WARNING),
+        ({"aof_enabled": 1, "aof_last_write_status": "err"}, {"appendfsync": "always"}, BAD),
+        ({"aof_enabled": 1, "aof_last_bgrewrite_status": "err"}, {}, BAD),
+        ({"aof_enabled": 0}, {"save": ""}, WARNING),
+        ({"aof_enabled": 0}, {"save": "3600 1"}, WARNING),
+        ({"aof_enabled": 0}, {}, WARNING),
+        ({"aof_enabled": 0, "rdb_last_bgsave_status": "err"}, {"save": "3600 1"}, BAD),
+        ({}, {}, WARNING),
+    ],
+)
+def test_persistence(info: Mapping[str, object], config: Mapping[str, str], level: Level) -> None:
+    assert judge_persistence(of_redis(info, **config)).level is level
+
+
+@pytest.mark.parametrize(
+    ("used", "most", "level"),
+    [(10, 100, GOOD), (75, 100, GOOD), (76, 100, WARNING), (90, 100, WARNING), (91, 100, BAD), (10, 0, WARNING)],
+)
+def test_memory(used: int, most: int, level: Level) -> None:
+    assert judge_memory(of_redis({"used_memory": used, "maxmemory": most})).level is level
+    assert judge_memory(of_redis({})).level is WARNING
+
+
+@pytest.mark.parametrize(
+    ("facts", "level"),
+    [
+        (of_sql(), GOOD),
+        (of_sql(version="14.0"), GOOD),
+        (of_sql(version="13.22"), BAD),
+        (of_sql("SQLite", "3.40.1"), GOOD),
+        (of_sql("SQLite", "3.39.4"), BAD),
+        (of_sql(version="18beta1"), GOOD),
+        (of_sql(standby=True), BAD),
+        (of_sql(encoding="LATIN1"), BAD),
+    ],
+)
+def test_databases_that_are_too_old_or_take_no_writes_are_bad(facts: SqlFacts, level: Level) -> None:
+    assert judge_database(facts).level is level
+
+
+@pytest.mark.parametrize(("revision", "level"), [("0002", GOOD), ("0001", BAD), ("0003", BAD), (None, BAD)])
+def test_only_the_schema_of_this_version_is_good(revision: str | None, level: Level) -> None:
+    found = judge_schema(of_sql(revision=revision))
+    assert found.level is level
+    assert ("db upgrade" in found.advice) == (revision in ("0001", None))
+
+
+@pytest.mark.parametrize(
+    ("hot", "durable", "level"),
+    [
+        (OURS | {"installation": "a"}, OURS | {"installation": "a", "last_probe": ""}, GOOD),
+        (OURS | {"installation": "a"}, OURS | {"installation": "b"}, BAD),
+        (OURS | {"buckets": "8"}, OURS, BAD),
+        (OURS, OURS | {"layout": "2"}, BAD),
+        ({}, OURS, WARNING),
+        (OURS, {}, WARNING),
+        ({}, {}, GOOD),
+        (OURS, None, GOOD),
+        (None, OURS, GOOD),
+        (None, OURS | {"buckets": "8"}, BAD),
+        ({}, None, GOOD),
+    ],
+)
+def test_both_tiers_must_have_been_set_up_alike_and_for_each_other(
+    hot: Mapping[str, str] | None, durable: Mapping[str, str] | None, level: Level
+) -> None:
+    assert judge_layout(hot, durable, OURS).level is level
+
+
+@pytest.mark.parametrize(
+    ("hot", "fences", "level"),
+    [
+        ([Incarnation("a", True), Incarnation("", False)], {0: "a"}, GOOD),
+        ([Incarnation("a", True)], None, GOOD),
+        ([Incarnation("a", False)], {0: "old"}, WARNING),
+        ([Incarnation("a", True)], {0: "b"}, BAD),
+        ([Incarnation("a", True)], {}, BAD),
+        ([Incarnation("", False)], {0: "a"}, GOOD),
+    ],
+)
+def test_an_incarnation_that_the_database_does_not_name_is_bad(
+    hot: list[Incarnation], fences: Mapping[int, str] | None, level: Level
+) -> None:
+    assert judge_buckets(dict(enumerate(hot)), fences).level is level
+
+
+def test_changes_of_incarnations_within_a_day_are_a_warning_and_normal_for_the_embedded_server() -> None:
+    recent = History(last_hour=1, last_day=3, since_last=90.0)
+    assert judge_incarnations(History(), embedded=False).level is GOOD
+    assert judge_incarnations(History(0, 0, 200_000.0), embedded=False).level is GOOD
+    assert judge_incarnations(recent, embedded=False).level is WARNING
+    assert judge_incarnations(recent, embedded=True).level is GOOD
+
+
+def test_the_first_incarnation_of_a_bucket_is_no_change() -> None:
+    minute, week = NOW - timedelta(minutes=1), NOW - timedelta(days=7)
+    assert summed([(minute, minute, 1, 1, 1)], NOW) == History(0, 0, None)
+    assert summed([(minute, minute, 2, 2, 2)], NOW) == History(1, 1, 60.0)
+    two_hours = NOW - timedelta(hours=2)
+    assert summed([(week, two_hours, 3, 0, 1), (week, week, 1, 0, 0)], NOW) == History(0, 1, 7200.0)
+    naive = minute.replace(tzinfo=None)
+    assert summed([(naive, naive, 1, 1, 1)], NOW) == History(0, 0, None), "as SQLite tells times"
+
+
+@pytest.mark.parametrize(
+    ("redis", "database", "level"),
+    [
+        (0.0, 0.2, GOOD),
+        (-0.6, 0.6, WARNING),
+        (1.5, None, WARNING),
+        (None, -59.0, WARNING),
+        (61.0, 0.0, BAD),
+        (None, -3600.0, BAD),
+    ],
+)
+def test_clocks_are_compared_with_each_other_and_with_this_machine(
+    redis: float | None, database: float | None, level: Level
+) -> None:
+    assert judge_clocks(redis, database).level is level
+
+
+def worker(age: float) -> WorkerPulse:
+    """A worker that was last heard of so many seconds ago."""
+    return WorkerPulse(f"host:{age}", "host", 1, age)
+
+
+@pytest.mark.parametrize(
+    ("ages", "level"),
+    [([1.0], GOOD), ([1.0, 14.0], GOOD), ([1.0, 16.0], WARNING), ([16.0], WARNING), ([100.0], BAD), ([], BAD)],
+)
+def test_a_worker_must_be_alive_and_none_silent_for_longer_than_a_lease(ages: list[float], level: Level) -> None:
+    assert judge_workers([worker(age) for age in ages]).level is level
+
+
+@pytest.mark.parametrize(
+    ("age", "level"), [(None, GOOD), (0.0, GOOD), (11.9, GOOD), (12.1, WARNING), (1800.0, WARNING), (1801.0, BAD)]
+)
+def test_the_oldest_dirt_may_be_as_old_as_the_flush_delay_and_some_seconds(age: float | None, level: Level) -> None:
+    assert judge_oldest(age, 2.0, SETTINGS).level is level
+
+
+@pytest.mark.parametrize(
+    ("scopes", "level"), [(0, GOOD), (500_000, GOOD), (500_001, WARNING), (999_999, WARNING), (1_000_000, BAD)]
+)
+def test_dirty_scopes_are_held_against_the_limit_of_back_pressure(scopes: int, level: Level) -> None:
+    assert judge_dirty(scopes, SETTINGS).level is level
+
+
+def test_any_dead_letter_is_bad() -> None:
+    assert judge_letters(0).level is GOOD
+    assert judge_letters(1).level is BAD
+    assert "dead list" in judge_letters(1).advice
+
+
+def test_only_what_is_bad_is_unhealthy() -> None:
+    assert Report([good("a", "x"), warning("b", "x", "y")]).healthy
+    assert not Report([good("a", "x"), bad("b", "x", "y")]).healthy
+
+
+def test_lengths_of_time_and_versions_are_read_as_people_do() -> None:
+    told = [duration(seconds) for seconds in (0.04, 9.96, 42, 119, 120, 7199, 7200, 200_000)]
+    assert told == ["0.0 s", "10 s", "42 s", "119 s", "2 min", "120 min", "2 h", "2 days"]
+    assert [version_of(text) for text in ("7.0.15", "18beta1", "")] == [(7, 0, 15), (18,), ()]
