@@ -74,7 +74,8 @@ def _failed(info: Mapping[str, str]) -> str:
 def _without_log(config: Mapping[str, str]) -> Finding:
     found = {None: "no append-only file", "": "neither append-only file nor snapshots"}
     told = found.get(config.get("save"), "snapshots only, no append-only file")
-    return warning("persistence", f"{told}: at a restart {_LOSES}", "CONFIG SET appendonly yes, appendfsync everysec")
+    advice = "CONFIG SET appendonly yes appendfsync everysec, and the same in the server's configuration"
+    return warning("persistence", f"{told}: at a restart {_LOSES}", advice)
 
 
 def judge_memory(facts: RedisFacts) -> Finding:
