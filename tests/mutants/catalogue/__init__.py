@@ -13,8 +13,8 @@ from tests.mutants.catalogue import (
     leasing,
     listing,
     spaces,
-    watching,
     vitals,
+    watching,
     writing,
 )
 from tests.mutants.mutation import Mutation
