@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sessioncache.hot.calls import Content, Wanted
 from sessioncache.hot.layout import Place, head_of
-from sessioncache.info import info_of
+from sessioncache.info import SessionInfo, info_of
 from sessioncache.revisions import DIGITS
 from sessioncache.scopes import namespace_ref
 from sessioncache.tiers import Tiers
@@ -19,26 +19,48 @@ FORMAT = 1
 """The version of the form that exports have."""
 
 
-async def export_session(tiers: Tiers, place: Place, birth: bytes = b"") -> dict[str, Any]:
-    """A session of any life, or of `birth`: what lists show of it, its private keys and its namespaces.  Gone."""
+class Private(NamedTuple):
+    """What is private to a session, as one atomic step read it."""
+
+    own: Content
+    namespaces: dict[str, Content]
+    """By name; those without keys are left out."""
+    beside: list[Content]
+    """Other scopes that were asked for."""
+
+
+async def read_private(tiers: Tiers, place: Place, birth: bytes = b"", beside: Sequence[Place] = ()) -> Private:
+    """A session of any life, or of `birth`, with its namespaces, and other scopes in the same step.  Gone."""
     spaces = await tiers.perform(lambda: tiers.forking.spaces(place, birth))
     stored = [] if spaces.none_yet else await tiers.perform(lambda: tiers.durable.namespaces(place.ref))
     names = sorted({*stored, *spaces.dirty})
-    places = [tiers.layout.place(namespace_ref(place.ref, name)) for name in names]
+    places = [*(tiers.layout.place(namespace_ref(place.ref, name)) for name in names), *beside]
     wanted = [Wanted(place, birth=spaces.birth), *(Wanted(one) for one in places)]
     own, *others = await tiers.perform(lambda: tiers.hot.read(wanted))
-    info = asdict(info_of(head_of(own.head)))
-    told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in info.items()}
-    values = {name: _values(content) for name, content in zip(names, others, strict=True)}
-    return {"format": FORMAT, **told, "state": _values(own), "namespaces": {n: v for n, v in values.items() if v}}
+    found = zip(names, others[: len(names)], strict=True)
+    return Private(own, {name: content for name, content in found if content.entries}, others[len(names) :])
+
+
+async def export_session(tiers: Tiers, place: Place, birth: bytes = b"") -> dict[str, Any]:
+    """A session of any life, or of `birth`: what lists show of it, its private keys and its namespaces.  Gone."""
+    private = await read_private(tiers, place, birth)
+    namespaces = {name: values_of(content) for name, content in private.namespaces.items()}
+    info = told_of(info_of(head_of(private.own.head)))
+    return {"format": FORMAT, **info, "state": values_of(private.own), "namespaces": namespaces}
+
+
+def told_of(info: SessionInfo) -> dict[str, Any]:
+    """What lists show of a session, as plain JSON; times in ISO 8601."""
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(info).items()}
 
 
 async def export_scope(tiers: Tiers, place: Place) -> dict[str, Any]:
     """The keys of a shared scope with their values."""
     (content,) = await tiers.perform(lambda: tiers.hot.read([Wanted(place)]))
-    return _values(content)
+    return values_of(content)
 
 
-def _values(content: Content) -> dict[str, Any]:
+def values_of(content: Content) -> dict[str, Any]:
+    """The keys of a scope with their values, sorted by key."""
     entries: Mapping[str, bytes] = content.entries
     return {key: decode_value(entries[key][DIGITS:]) for key in sorted(entries)}

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from importlib.resources import as_file
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from sessioncache.cli.printing import plain, print_json
 from sessioncache.connecting import check_both, open_tiers, open_urls
 from sessioncache.deadline import within
 from sessioncache.durable import migrate
 from sessioncache.durable.engine import create_engine
 from sessioncache.embedded.folder import database_url, prepare_folder
-from sessioncache.errors import SchemaVersionError
+from sessioncache.errors import ConfigurationError, SchemaVersionError
+from sessioncache.letters import LetterBox
 from sessioncache.replay.processes import ReplayFailedError
 from sessioncache.replay.recording import SAMPLE
 from sessioncache.replay.run import replay as run_replay
 from sessioncache.restoring import remark_everything
 from sessioncache.settings import CacheSettings
+from sessioncache.tiers import Tiers
 
 
 async def demo(options: argparse.Namespace) -> int:
@@ -50,10 +52,12 @@ async def _replay(path: Path, options: argparse.Namespace) -> int:
             console=console,
         )
     except ReplayFailedError as error:
-        console.print(f"not verified: {error}", markup=False)
+        console.print(f"not verified: {plain(error)}", markup=False)
+        if options.json:
+            print_json({"verified": False, "problem": str(error)})
         return 1
     if options.json:
-        print(json.dumps(summary))
+        print_json(summary)
     else:
         console.print(_told(summary), style="bold green" if summary["verified"] else "bold red")
     return 0 if summary["verified"] else 1
@@ -84,7 +88,10 @@ async def db(options: argparse.Namespace) -> int:
             await _explain(engine, answer)
     finally:
         await engine.dispose()
-    print(json.dumps(answer) if options.json else _schema_told(answer))
+    if options.json:
+        print_json(answer)
+    else:
+        print(_schema_told(answer))
     return 0 if answer["up_to_date"] or options.action == "current" else 1
 
 
@@ -95,7 +102,7 @@ async def _restored(options: argparse.Namespace) -> int:
     ):
         marked = await remark_everything(tiers)
     if options.json:
-        print(json.dumps({"scopes": marked.scopes, "entries": marked.entries}))
+        print_json({"scopes": marked.scopes, "entries": marked.entries})
     else:
         print(f"{marked.entries} entries of {marked.scopes} scopes are marked as dirty, and will be flushed")
     return 0
@@ -120,7 +127,10 @@ def _database_of(options: argparse.Namespace) -> str:
     if options.database:
         return str(options.database)
     check_both(options.redis, options.database)
-    return database_url(prepare_folder(options.data_dir))
+    try:
+        return database_url(prepare_folder(options.data_dir))
+    except OSError as error:
+        raise ConfigurationError(f"the data folder cannot be used: {error}") from error
 
 
 async def flush(options: argparse.Namespace) -> int:
@@ -129,15 +139,32 @@ async def flush(options: argparse.Namespace) -> int:
         open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
         open_tiers(*urls, CacheSettings()) as tiers,
     ):
-        end = asyncio.get_running_loop().time() + options.timeout
-        while True:
-            with within(tiers.settings.timeout):
-                dirty = sum((await tiers.backlog.count_dirty(range(tiers.settings.buckets))).values())
-            if not dirty or asyncio.get_running_loop().time() > end:
-                break
-            await asyncio.sleep(0.1)
+        dirty = await _wait_until_clean(tiers, options.timeout)
+        hindrances = await _hindrances(tiers) if dirty else []
     if options.json:
-        print(json.dumps({"dirty": dirty, "flushed": dirty == 0}))
+        print_json({"dirty": dirty, "flushed": dirty == 0, "hindrances": hindrances})
     else:
-        print(f"{dirty} scopes are still dirty" if dirty else "nothing is dirty")
+        print("\n".join([f"{dirty} scopes are still dirty" if dirty else "nothing is dirty", *hindrances]))
     return 1 if dirty else 0
+
+
+async def _wait_until_clean(tiers: Tiers, seconds: float) -> int:
+    """Dirty scopes that are left."""
+    end = asyncio.get_running_loop().time() + seconds
+    while True:
+        with within(tiers.settings.timeout):
+            dirty = sum((await tiers.backlog.count_dirty(range(tiers.settings.buckets))).values())
+        if not dirty or asyncio.get_running_loop().time() > end:
+            return dirty
+        await asyncio.sleep(0.1)
+
+
+async def _hindrances(tiers: Tiers) -> list[str]:
+    """What may be the reason why something stays dirty."""
+    found = []
+    with within(tiers.settings.timeout):
+        if not await tiers.backlog.heartbeats():
+            found.append("no worker is alive: start `sessioncache-worker`")
+        if letters := len(await LetterBox(tiers).list()):
+            found.append(f"the database refuses {letters} entries: see `sessioncache dead list`")
+    return found

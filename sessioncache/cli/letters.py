@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from sessioncache.cli.printing import exact, is_terminal, note, plain, print_json, print_table
 from sessioncache.connecting import open_tiers, open_urls
 from sessioncache.errors import ConfigurationError
 from sessioncache.letters import DeadLetter, LetterBox
 from sessioncache.settings import CacheSettings
+
+_COLUMNS = ("id", "scope", "org", "app", "user", "session", "namespace", "key", "reason", "attempts", "since")
 
 
 async def dead(options: argparse.Namespace) -> int:
@@ -34,7 +33,10 @@ async def dead(options: argparse.Namespace) -> int:
         act = box.retry if options.action == "retry" else box.drop
         done = [letter.id for letter in chosen if await act(letter.id)]
     said = {"retry": "retried", "drop": "dropped"}[options.action]
-    print(json.dumps({said: done}) if options.json else f"{len(done)} letters {said}")
+    if options.json:
+        print_json({said: done})
+    else:
+        print(f"{len(done)} letters {said}")
     return 0 if done or options.all else 1
 
 
@@ -48,36 +50,27 @@ def _choose(letters: Sequence[DeadLetter], options: argparse.Namespace) -> list[
 
 def _print_list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"letters": [_told(letter) for letter in letters]}))
-        return
-    if not letters:
+        print_json({"letters": [_told(letter) for letter in letters]})
+    elif letters or not is_terminal():
+        print_table(_COLUMNS, map(_row, letters))
+    else:
         print("there are no dead letters")
-        return
-    table = Table("id", "scope", "app", "user", "session", "namespace", "key", "reason", "attempts", "since")
-    for one in letters:
-        since = one.refused_at.isoformat(" ", "seconds")
-        table.add_row(
-            one.id,
-            one.scope,
-            one.app,
-            one.user,
-            one.session,
-            one.namespace,
-            one.key,
-            one.reason,
-            str(one.attempts),
-            since,
-        )
-    Console().print(table)
+
+
+def _row(one: DeadLetter) -> Sequence[object]:
+    told = (one.id, one.scope, one.org, one.app, one.user, one.session, one.namespace, one.key)
+    return *told, one.reason, one.attempts, exact(one.refused_at)
 
 
 def _print_one(chosen: Sequence[DeadLetter], *, as_json: bool) -> int:
-    if not chosen:
-        print(json.dumps({"letter": None}) if as_json else "there is no such letter")
-        return 1
-    told = _told(chosen[0])
-    print(json.dumps({"letter": told}) if as_json else "\n".join(f"{name}: {value}" for name, value in told.items()))
-    return 0
+    told = _told(chosen[0]) if chosen else None
+    if as_json:
+        print_json({"letter": told})
+    elif told:
+        print("\n".join(f"{name}: {plain(value)}" for name, value in told.items()))
+    else:
+        note("there is no such letter")
+    return 0 if chosen else 1
 
 
 def _told(letter: DeadLetter) -> dict[str, Any]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Any
 
-from sessioncache.cli.options import json_option, span, tier_options, whole
+from sessioncache.cli.options import EXIT_CODES, add_group, json_option, seconds, span, whole
+from sessioncache.cli.options import add_command as _add
+from sessioncache.cli.session_options import add_sessions
 
-EXIT_CODES = """\
-exit codes:
-  0  done
-  1  a negative result (not verified, not found, schema not up to date)
-  2  wrong usage or configuration
-  3  Redis or the database is out of reach
-"""
+_CLOSED_PIPE = 141
+"""The exit code of programs that a closed pipe ends."""
 
 DOCTOR = """\
 each line says how one thing stands, what was found, and what to do:
@@ -49,30 +48,22 @@ def build_parser() -> argparse.ArgumentParser:
     _add_replays(commands)
     _add_database(commands)
     _add_letters(commands)
-    flush = _add(commands, "flush", "wait until nothing is dirty")
-    flush.add_argument("--timeout", metavar="S", type=float, default=60.0, help="seconds to wait (60)")
+    add_sessions(commands)
+    flush = _add(commands, "flush", "wait until nothing is dirty", "flush --timeout 10")
+    flush.add_argument("--timeout", metavar="S", type=seconds, default=60.0, help="seconds to wait (60)")
     json_option(flush)
     _add_top(commands)
     _add_doctor(commands)
     return parser
 
 
-def _add(commands: Any, name: str, told: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=told,
-        description=told.capitalize() + ".",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    tier_options(parser)
-    return parser
-
-
 def _add_replays(commands: Any) -> None:
     demo = _add(commands, "demo", "replay the built-in sample on the embedded default, with worker kills, and verify")
     replay = _add(
-        commands, "replay", "replay recorded agent sessions in many processes, and verify that both tiers agree"
+        commands,
+        "replay",
+        "replay recorded agent sessions in many processes, and verify that both tiers agree",
+        "replay sessions.jsonl.gz --processes 4 --worker-kills 5",
     )
     replay.add_argument("file", metavar="FILE", help="recorded sessions: JSON lines, plain or gzipped (.gz)")
     for parser, kills, repeat in ((demo, 2, 3), (replay, 0, 1)):
@@ -91,8 +82,7 @@ def _add_replays(commands: Any) -> None:
 
 
 def _add_database(commands: Any) -> None:
-    parent = commands.add_parser("db", help="the database schema", description="The database schema.")
-    actions = parent.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_group(commands, "db", "the database schema")
     told = {
         "upgrade": "bring the schema up to date; several processes may do so at once",
         "current": "show the schema's revision",
@@ -100,22 +90,20 @@ def _add_database(commands: Any) -> None:
         "restored": "after a restored backup: mark everything hot as dirty, so that it is flushed again",
     }
     for name, text in told.items():
-        json_option(_add(actions, name, text))
+        json_option(_add(actions, name, text, f"db {name} --database postgresql://host/name"))
 
 
 def _add_letters(commands: Any) -> None:
-    parent = commands.add_parser(
-        "dead", help="dead letters: what the database refuses", description="Dead letters: what the database refuses."
-    )
-    actions = parent.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_group(commands, "dead", "dead letters: what the database refuses")
     told = {
         "list": "list all dead letters",
         "show": "show one dead letter (not its value)",
         "retry": "have dead letters flushed again, once the cause is gone",
         "drop": "give dead letters up: their keys go back to what the database has",
     }
+    examples = {"retry": ("dead retry 3f2a90c1d4e5", "dead retry --all"), "drop": ("dead drop 3f2a90c1d4e5",)}
     for name, text in told.items():
-        action = _add(actions, name, text)
+        action = _add(actions, name, text, *examples.get(name, ()))
         json_option(action)
         if name == "show":
             action.add_argument("letter", metavar="ID", help="id of the letter")
@@ -139,6 +127,19 @@ def _add_doctor(commands: Any) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
+    try:
+        code = _main(argv)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Python flushes standard output once more when it ends, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _CLOSED_PIPE
+    return code
+
+
+def _main(argv: Sequence[str] | None) -> int:
     parser = build_parser()
     options = parser.parse_args(argv)
     if options.version:
@@ -152,12 +153,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO if options.verbose else logging.ERROR, format="%(levelname)s %(name)s: %(message)s"
     )
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     return _run(options)
 
 
 def _run(options: argparse.Namespace) -> int:
-    from sessioncache.cli import commands, doctor, letters, top
-    from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, SessionCacheError
+    from sessioncache.cli import commands, doctor, letters, sessions, top
+    from sessioncache.cli.faults import explain
+    from sessioncache.errors import SessionCacheError
 
     run = {
         "demo": commands.demo,
@@ -167,14 +172,9 @@ def _run(options: argparse.Namespace) -> int:
         "flush": commands.flush,
         "top": top.top,
         "doctor": doctor.doctor,
+        "sessions": sessions.sessions,
     }
     try:
         return asyncio.run(run[options.command](options))
-    except (HotTierUnavailableError, DurableTierUnavailableError) as error:
-        print(f"sessioncache: {error}", file=sys.stderr)
-        return 3
     except SessionCacheError as error:
-        print(f"sessioncache: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+        return explain(error, options)

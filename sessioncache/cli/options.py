@@ -5,6 +5,44 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from typing import Any
+
+EXIT_CODES = """\
+exit codes:
+  0    done
+  1    a negative result (not verified, not found, several found, not flushed in time, schema not up to date)
+  2    wrong usage or configuration
+  3    Redis or the database is out of reach
+  130  ended by Ctrl-C
+"""
+LONGEST = 86_400
+"""Most seconds that a command waits."""
+
+
+def add_command(commands: Any, name: str, told: str, *examples: str) -> argparse.ArgumentParser:
+    """A command that works on the tiers; `examples` are command lines without the program's name."""
+    shown = "".join(f"  sessioncache {example}\n" for example in examples)
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=told,
+        description=told[:1].upper() + told[1:] + ".",
+        epilog=(f"examples:\n{shown}\n" if shown else "") + EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    tier_options(parser)
+    return parser
+
+
+def add_group(commands: Any, name: str, told: str) -> Any:
+    """A command that has commands of its own; what they are added to."""
+    parent = commands.add_parser(
+        name,
+        help=told,
+        description=told[:1].upper() + told[1:] + ".",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parent.add_subparsers(dest="action", metavar="ACTION", required=True)
 
 
 def tier_options(parser: argparse.ArgumentParser) -> None:
@@ -56,3 +94,18 @@ def whole(least: int) -> Callable[[str], int]:
 
     parse.__name__ = "whole number"
     return parse
+
+
+def seconds(text: str) -> float:
+    """An argument type: seconds from 0."""
+    number = float(text)
+    if not 0 <= number <= LONGEST:
+        raise argparse.ArgumentTypeError(f"must be seconds from 0 to {LONGEST}")
+    return number
+
+
+def wait_option(parser: argparse.ArgumentParser) -> None:
+    """For commands that write."""
+    parser.add_argument(
+        "--wait", metavar="S", type=seconds, help="wait up to S seconds until SQL has it; exit 1 if it has not"
+    )

@@ -48,18 +48,31 @@ def lag_quantile(lags: dict[int, int], part: float) -> float | None:
 
 
 def print_table(console: Console, summary: dict[str, Any], verdict: Verdict) -> None:
-    """For people."""
+    """For people: a table on a terminal, else a line for each figure, with a tab before the number."""
+    figures = _figures(summary)
+    differences = [
+        ("differences, hot read", str(verdict.hot)),
+        ("differences, cold read (an empty Redis)", str(verdict.cold)),
+        ("differences, SQL rows", str(verdict.rows)),
+        ("temp: markers in the database", str(verdict.temp_leaks)),
+    ]
+    if not console.is_terminal:
+        for row in (*figures, *differences):
+            console.out("\t".join(row), highlight=False)
+        return
     table = Table("figure", "value", title="Replay")
     table.columns[1].justify = "right"
-    for name, value in summary.items():
-        if name not in ("mismatches", "temp_leaks", "verified"):
-            table.add_row(name.replace("_", " "), f"{value:,}" if value is not None else "-")
+    for row in figures:
+        table.add_row(*row)
     table.add_section()
-    table.add_row("differences, hot read", str(verdict.hot))
-    table.add_row("differences, cold read (an empty Redis)", str(verdict.cold))
-    table.add_row("differences, SQL rows", str(verdict.rows))
-    table.add_row("temp: markers in the database", str(verdict.temp_leaks))
+    for row in differences:
+        table.add_row(*row)
     console.print(table)
+
+
+def _figures(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    told = {name: value for name, value in summary.items() if name not in ("mismatches", "temp_leaks", "verified")}
+    return [(name.replace("_", " "), f"{value:,}" if value is not None else "-") for name, value in told.items()]
 
 
 def _ms(seconds: list[float], part: float) -> float | None:

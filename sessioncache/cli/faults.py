@@ -1,0 +1,60 @@
+"""Faults: what an error means to who runs a command: its exit code, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+
+from sessioncache.cli.addresses import shown_url
+from sessioncache.cli.printing import note, plain, print_json
+from sessioncache.errors import (
+    ConfigurationError,
+    DurableTierUnavailableError,
+    HotTierUnavailableError,
+    InvalidNameError,
+    OutcomeUnknownError,
+    SchemaVersionError,
+    SessionCacheError,
+)
+
+_AWAY = (HotTierUnavailableError, DurableTierUnavailableError, OutcomeUnknownError)
+_WRONG_USE = (ConfigurationError, InvalidNameError, SchemaVersionError)
+_REDIS_AWAY = """\
+  what still works: workers and agents go on as soon as it is back;
+    the database can be looked at with `db current` and `db check`
+  what to do: see that the server runs and can be reached from here, and that --redis or SESSIONCACHE_REDIS_URL
+    names it"""
+_DATABASE_AWAY = """\
+  what still works: sessions that are in Redis, read and written; what is written waits there and is flushed later.
+    `sessions show` and `sessions export` find those with --app and --user
+  what to do: see that the server runs and can be reached from here, and that --database or SESSIONCACHE_DATABASE_URL
+    names it; then `sessioncache db check`"""
+
+
+def explain(error: SessionCacheError, options: argparse.Namespace) -> int:
+    """Tell people what is wrong, with --json programs too; the exit code."""
+    code = exit_code(error)
+    told = "\n".join(map(plain, str(error).split("\n")))
+    note(f"sessioncache: {told}")
+    if code == 3:
+        note(_help(error, options))
+    if getattr(options, "json", False):
+        print_json({"error": str(error), "kind": type(error).__name__})
+    return code
+
+
+def exit_code(error: SessionCacheError) -> int:
+    """1 for a negative result, 2 for wrong use, 3 for a tier out of reach."""
+    if isinstance(error, _AWAY):
+        return 3
+    return 2 if isinstance(error, _WRONG_USE) else 1
+
+
+def _help(error: SessionCacheError, options: argparse.Namespace) -> str:
+    """Which tier it is, where it was looked for, what works without it, and what to do."""
+    if isinstance(error, DurableTierUnavailableError):
+        return f"  the SQL database: {_address(options.database, options)}\n{_DATABASE_AWAY}"
+    return f"  Redis or Valkey: {_address(options.redis, options)}\n{_REDIS_AWAY}"
+
+
+def _address(url: str | None, options: argparse.Namespace) -> str:
+    return plain(shown_url(url) if url else f"embedded, in the folder {options.data_dir}")

@@ -1,0 +1,102 @@
+"""What commands print: for people on a terminal, plain text for pipes, JSON for programs.
+
+Names, titles and values come from users: no control character of theirs reaches a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+_JOINERS = "\u200c\u200d"
+"""Invisible, and part of ordinary words and emoji."""
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def is_terminal() -> bool:
+    """Whether people read standard output."""
+    return sys.stdout.isatty()
+
+
+def width() -> int:
+    """Columns of the terminal."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def plain(text: object) -> str:
+    r"""The text with what is not for display, line ends too, told as ``\x1b`` or ``\u202e``."""
+    return "".join(c if c.isprintable() or _is_harmless(c) else _escape(c) for c in str(text))
+
+
+def _is_harmless(character: str) -> bool:
+    return character in _JOINERS or unicodedata.category(character) == "Zs"
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def json_text(value: object) -> str:
+    """A value as JSON text that people can read, on one line."""
+    return plain(json.dumps(value, ensure_ascii=False))
+
+
+def cut(text: str, cells: int) -> str:
+    """At most so many columns of a text."""
+    from rich.text import Text
+
+    shown = Text(text[: 4 * cells])  # measuring takes long, and values may be large
+    shown.truncate(cells, overflow="ellipsis")
+    return shown.plain
+
+
+def exact(moment: datetime) -> str:
+    """A time in UTC, to the second."""
+    return moment.strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def age(moment: datetime) -> str:
+    """How long ago it was, in its largest unit."""
+    seconds = max(0.0, (datetime.now(moment.tzinfo) - moment).total_seconds())
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit} ago"
+    return "now"
+
+
+def print_json(answer: dict[str, Any]) -> None:
+    """One object on one line, the last of standard output; pure ASCII, so that it survives every pipe."""
+    print(json.dumps(answer))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, header: bool = True) -> None:
+    """A table on a terminal; elsewhere a line for each row, with tabs between the columns."""
+    if is_terminal():
+        _print_for_people(columns, rows, header)
+        return
+    for row in chain([columns] if header else [], rows):
+        print("\t".join(map(plain, row)))
+
+
+def _print_for_people(columns: Sequence[str], rows: Iterable[Sequence[object]], header: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, show_header=header, box=None, pad_edge=False, header_style="bold")
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in rows:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    Console().print(table)
+
+
+def note(text: str) -> None:
+    """Tell something beside the result."""
+    print(text, file=sys.stderr)

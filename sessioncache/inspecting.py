@@ -1,0 +1,76 @@
+"""Inspecting: what an operator is shown of one session.  `temp:` keys are left out (R16)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sessioncache.exporting import Private, read_private, values_of
+from sessioncache.hot.calls import Content
+from sessioncache.hot.layout import head_of
+from sessioncache.hot.looking import Sight, look
+from sessioncache.info import SessionInfo, info_of
+from sessioncache.revisions import DIGITS
+from sessioncache.session import SessionPlaces
+from sessioncache.tiers import Tiers
+
+
+class Size(NamedTuple):
+    """How much a scope holds."""
+
+    keys: int
+    bytes: int
+    """Of the values as JSON text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """One session, looked at from outside."""
+
+    info: SessionInfo
+    revision: int
+    """Of the session's own keys."""
+    hot: bool
+    """Whether it was in Redis before it was looked at."""
+    dirty: bool
+    """Whether SQL lacks something of it."""
+    lease: float | None
+    """Seconds that its run lease lasts yet; None: nobody holds it."""
+    size: Size
+    """Of the session's own keys."""
+    state: Mapping[str, Any]
+    """The session's own keys with their values, sorted by key."""
+    namespaces: Mapping[str, Size]
+    shared: Mapping[str, Mapping[str, Any]] | None
+    """``user`` and ``app``: the keys that it shares; None where they were not asked for."""
+
+
+async def inspect_session(tiers: Tiers, places: SessionPlaces, *, shared: bool = False) -> Inspection:
+    """A session of any life with its own keys and the sizes of its namespaces; `shared`: and what it shares.
+
+    It is loaded into Redis where it is not there, as by every reading.  Gone.
+    """
+    sight = await tiers.perform(lambda: look(tiers.link, places.session))
+    beside = (places.user, places.app) if shared else ()
+    return _inspection(sight, await read_private(tiers, places.session, beside=beside))
+
+
+def _inspection(sight: Sight, private: Private) -> Inspection:
+    head = head_of(private.own.head)
+    is_held = sight.lease is not None and sight.lease[0] == private.own.head[b"b"]
+    return Inspection(
+        info=info_of(head),
+        revision=head.values_revision,
+        hot=sight.hot,
+        dirty=sight.dirty,
+        lease=sight.lease[1] if sight.lease and is_held else None,
+        size=_size(private.own),
+        state=values_of(private.own),
+        namespaces={name: _size(content) for name, content in private.namespaces.items()},
+        shared=dict(zip(("user", "app"), map(values_of, private.beside), strict=True)) if private.beside else None,
+    )
+
+
+def _size(content: Content) -> Size:
+    return Size(len(content.entries), sum(len(value) - DIGITS for value in content.entries.values()))
