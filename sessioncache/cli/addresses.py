@@ -14,7 +14,9 @@ def shown_url(url: str) -> str:
     scheme, found, rest = url.partition("://")
     if not found:
         return "***"
-    login, at, place = rest.rpartition("@")
+    login, at, place = ("", "", rest) if rest.startswith("/") else rest.rpartition("@")
+    if "?" in login:  # of the password, or the beginning of parameters: the rest may be a part of it, too
+        return f"{scheme}://***"
     where, asked, parameters = place.partition("?")
     shown = f"{scheme}://{_login(login)}{at}{where.partition('#')[0]}"
     return shown + asked + "&".join(map(_parameter, parameters.split("&"))) if asked else shown

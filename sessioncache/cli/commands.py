@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Iterator
 from importlib.resources import as_file
 from pathlib import Path
 from typing import Any
@@ -134,18 +135,29 @@ def _database_of(options: argparse.Namespace) -> str:
 
 
 async def flush(options: argparse.Namespace) -> int:
-    """Wait until nothing is dirty."""
+    """Wait until nothing is dirty; what the database refuses is not waited for, and told."""
     async with (
         open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
         open_tiers(*urls, CacheSettings()) as tiers,
     ):
         dirty = await _wait_until_clean(tiers, options.timeout)
-        hindrances = await _hindrances(tiers) if dirty else []
+        with within(tiers.settings.timeout):
+            letters = len(await LetterBox(tiers).list())
+            has_worker = bool(await tiers.backlog.heartbeats())
     if options.json:
-        print_json({"dirty": dirty, "flushed": dirty == 0, "hindrances": hindrances})
+        done = not dirty and not letters
+        print_json({"dirty": dirty, "dead_letters": letters, "flushed": done, "worker": has_worker})
     else:
-        print("\n".join([f"{dirty} scopes are still dirty" if dirty else "nothing is dirty", *hindrances]))
-    return 1 if dirty else 0
+        print("\n".join(_flush_told(dirty, letters, has_worker=has_worker)))
+    return 1 if dirty or letters else 0
+
+
+def _flush_told(dirty: int, letters: int, *, has_worker: bool) -> Iterator[str]:
+    yield f"{dirty} scopes are still dirty" if dirty else "nothing is dirty"
+    if dirty and not has_worker:
+        yield "no worker is alive: start `sessioncache-worker`"
+    if letters:
+        yield f"the database refuses {letters} entries: see `sessioncache dead list`"
 
 
 async def _wait_until_clean(tiers: Tiers, seconds: float) -> int:
@@ -157,14 +169,3 @@ async def _wait_until_clean(tiers: Tiers, seconds: float) -> int:
         if not dirty or asyncio.get_running_loop().time() > end:
             return dirty
         await asyncio.sleep(0.1)
-
-
-async def _hindrances(tiers: Tiers) -> list[str]:
-    """What may be the reason why something stays dirty."""
-    found = []
-    with within(tiers.settings.timeout):
-        if not await tiers.backlog.heartbeats():
-            found.append("no worker is alive: start `sessioncache-worker`")
-        if letters := len(await LetterBox(tiers).list()):
-            found.append(f"the database refuses {letters} entries: see `sessioncache dead list`")
-    return found

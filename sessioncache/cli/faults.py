@@ -38,7 +38,7 @@ def explain(error: SessionCacheError, options: argparse.Namespace) -> int:
     if code == 3:
         note(_help(error, options))
     if getattr(options, "json", False):
-        print_json({"error": str(error), "kind": type(error).__name__})
+        print_json({"error": str(error), "kind": _kind(error)})
     return code
 
 
@@ -47,6 +47,11 @@ def exit_code(error: SessionCacheError) -> int:
     if isinstance(error, _AWAY):
         return 3
     return 2 if isinstance(error, _WRONG_USE) else 1
+
+
+def _kind(error: SessionCacheError) -> str:
+    """The error's public name."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == SessionCacheError.__module__)
 
 
 def _help(error: SessionCacheError, options: argparse.Namespace) -> str:

@@ -133,10 +133,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Python flushes standard output once more when it ends, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return _CLOSED_PIPE
+    except OSError as error:
+        _discard_output()
+        print(f"sessioncache: cannot read or write: {error.strerror or type(error).__name__}", file=sys.stderr)
+        return 2
     return code
+
+
+def _discard_output() -> None:
+    """Python flushes standard output once more when it ends, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _main(argv: Sequence[str] | None) -> int:

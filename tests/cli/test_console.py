@@ -1,0 +1,260 @@
+"""What holds for all commands: exit codes, JSON on the last line, plain text in pipes, help, tiers that are away."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sessioncache import SessionCache
+from sessioncache.cli import commands, main, sessions
+from sessioncache.settings import CacheSettings
+from tests.cli.conftest import Run
+from tests.helpers import Urls, drain
+from tests.rules.poison import refuse_poison
+from tests.waiting import wait_until
+
+PROGRAM = Path(sys.executable).parent / "sessioncache"
+NO_REDIS = "redis://ada:secret@127.0.0.1:1/0"
+NO_DATABASE = "postgresql://ada:secret@127.0.0.1:1/state"
+READING = [
+    ("sessions", "list"),
+    ("sessions", "show", "s1"),
+    ("sessions", "export", "s1"),
+    ("dead", "list"),
+    ("dead", "show", "none"),
+    ("db", "current"),
+    ("db", "check"),
+    ("flush", "--timeout", "0"),
+]
+
+
+def program(urls: Urls, *words: str, **options: int) -> subprocess.Popen[bytes]:
+    """A command as a process of its own, with pipes."""
+    command = [PROGRAM, *words, "--redis", urls.redis, "--database", urls.database]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.Popen(command, env=os.environ | {"NO_COLOR": "1"}, **pipes)  # type: ignore[call-overload, no-any-return]
+
+
+# ---- help
+
+
+def helps() -> list[tuple[str, ...]]:
+    """Every command."""
+    sessions_, letters = ("list", "show", "delete", "fork", "export"), ("list", "show", "retry", "drop")
+    database = ("upgrade", "current", "check", "restored")
+    groups = {"sessions": sessions_, "dead": letters, "db": database}
+    alone = [("demo",), ("replay",), ("flush",), *((group,) for group in groups)]
+    return [(), *alone, *((group, action) for group, actions in groups.items() for action in actions)]
+
+
+@pytest.mark.parametrize("words", helps(), ids=" ".join)
+def test_help_tells_what_a_command_does_and_what_it_ends_with(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    told = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "exit codes:" in told
+    assert max(map(len, told.splitlines())) <= 140
+
+
+def test_the_help_of_no_command_imports_a_tier() -> None:
+    code = f"from sessioncache.cli import main\nfor words in {helps()!r}:\n"
+    code += "    try: main([*words, '--help'])\n    except SystemExit: pass"
+    done = subprocess.run([sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, check=True)
+    imported = {line.rsplit("|", 1)[1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
+    assert "argparse" in imported
+    assert imported & {"alembic", "redis", "rich", "sqlalchemy", "asyncpg", "psycopg"} == set()
+
+
+# ---- what is printed
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+async def test_a_reading_command_answers_programs_and_pipes(
+    cache: SessionCache, urls: Urls, run: Run, words: tuple[str, ...]
+) -> None:
+    await cache.create("ada", session_id="s1", state={"a": 1})
+    await drain(urls)
+    as_json, plain = await run(*words, "--json"), await run(*words)
+    assert isinstance(as_json.json, dict)
+    assert as_json.code == plain.code == (1 if "none" in words else 0)
+    assert not set("\x1b│┃─━") & set(plain.out)
+
+
+async def test_letters_are_listed_without_control_characters_and_make_a_flush_exit_1(
+    cache: SessionCache, urls: Urls, run: Run
+) -> None:
+    refuse_poison(urls.database)
+    await cache.create("[bold]ada\x1b[31m", session_id="bad", state={"poison": "secret"})
+    unflushed = await run("flush", "--timeout", "0")
+    assert unflushed.code == 1
+    assert "no worker is alive" in unflushed.out
+    await drain(urls)
+    header, letter = (await run("dead", "list")).rows
+    assert letter[header.index("user")] == r"[bold]ada\x1b[31m"
+    assert r"user: [bold]ada\x1b[31m" in (await run("dead", "show", letter[0])).out
+    refused = await run("flush", "--timeout", "0", "--json")
+    assert (refused.code, refused.json["dirty"], refused.json["dead_letters"]) == (1, 0, 1)
+    assert refused.json["flushed"] is False
+    assert "refuses 1 entries" in (await run("flush", "--timeout", "0")).out
+
+
+async def test_a_terminal_gets_a_table_within_its_width_and_no_control_character_of_a_user(
+    cache: SessionCache, urls: Urls
+) -> None:
+    await cache.create("ada", session_id="s1", title="One\x1b[31m", state={"a": "x" * 500, "b\x1b[5m": "日本語"})
+    listed, shown = await asyncio.gather(
+        asyncio.to_thread(on_terminal, urls, "sessions", "list"),
+        asyncio.to_thread(on_terminal, urls, "sessions", "show", "s1"),
+    )
+    assert r"One\x1b[31m" in listed
+    assert re.search(r"\d+ (s|min) ago|now", listed)
+    assert r"b\x1b[5m" in shown
+    assert "日本語" in shown
+    assert "xxx…" in shown
+    assert not {"\x1b[31m", "\x1b[5m"} & set(re.findall(r"\x1b\[\d+m", listed + shown))
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def on_terminal(urls: Urls, *words: str) -> str:
+    """What a command prints on a terminal of 80 columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = program(urls, *words, stdout=theirs)
+    os.close(theirs)
+    printed = b""
+    try:
+        while part := os.read(ours, 65_536):
+            printed += part
+    except OSError:  # how Linux tells the end of a terminal
+        pass
+    os.close(ours)
+    assert process.wait(20) == 0, process.communicate()[1]
+    process.communicate()
+    return printed.decode()
+
+
+# ---- how commands end
+
+
+async def test_control_c_ends_a_command_quietly(cache: SessionCache, urls: Urls) -> None:
+    await cache.create("ada")
+    process = program(urls, "flush", "--timeout", "60")
+    await asyncio.to_thread(wait_until, lambda: is_waiting(process.pid), 20, "the command works")
+    process.send_signal(signal.SIGINT)
+    out, err = await asyncio.to_thread(process.communicate, timeout=20)
+    assert (process.returncode, out, err) == (130, b"", b"")
+    await drain(urls)
+
+
+def is_waiting(pid: int) -> bool:
+    """Whether a process has a connection, as it has once it works on the tiers."""
+    try:
+        return sum(os.readlink(fd).startswith("socket:") for fd in Path(f"/proc/{pid}/fd").iterdir()) > 2
+    except OSError:
+        return False
+
+
+async def test_output_that_nobody_takes_ends_a_command_without_a_traceback(cache: SessionCache, urls: Urls) -> None:
+    await cache.create("ada")
+    reader, closed = os.pipe()
+    os.close(reader)
+    outputs = {closed: 141, os.open("/dev/full", os.O_WRONLY): 2}
+    ended = await asyncio.gather(*(asyncio.to_thread(listed_to, urls, output) for output in outputs))
+    assert [code for code, _ in ended] == list(outputs.values())
+    for _, err in ended:
+        assert "Traceback" not in err
+        assert "Exception" not in err
+
+
+def listed_to(urls: Urls, output: int) -> tuple[int, str]:
+    """Exit code and standard error of a list whose output goes to a descriptor."""
+    process = program(urls, "sessions", "list", stdout=output)
+    os.close(output)
+    err = process.communicate(timeout=20)[1].decode()
+    return process.returncode, err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sessions", "list", "--limit", "0"),
+        ("sessions", "show"),
+        ("flush", "--timeout", "nan"),
+        ("sessions", "delete", "s1", "--wait", "-1"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_is_exit_2(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "usage: sessioncache" in capsys.readouterr().err
+
+
+# ---- tiers that are away
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that give up after half a second."""
+    for module in (commands, sessions):
+        monkeypatch.setattr(module, "CacheSettings", partial(CacheSettings, timeout=0.5))
+
+
+@pytest.mark.parametrize("words", [*READING, ("db", "restored"), ("dead", "retry", "--all")], ids=" ".join)
+@pytest.mark.usefixtures("impatient")
+async def test_both_tiers_away_is_exit_3_and_says_which_where_and_what_to_do(run: Run, words: tuple[str, ...]) -> None:
+    said = await run(*words, "--json", on=Urls(NO_REDIS, NO_DATABASE))
+    assert said.code == 3
+    away = NO_DATABASE if words[0] == "db" and words[1] != "restored" else NO_REDIS
+    kind = "DurableTierUnavailableError" if away is NO_DATABASE else "HotTierUnavailableError"
+    assert (said.json["kind"], set(said.json)) == (kind, {"error", "kind"})
+    assert away.replace("secret", "***") in said.err
+    for part in ("what still works", "what to do"):
+        assert part in said.err
+    assert "secret" not in said.out + said.err
+
+
+async def test_without_redis_the_database_can_be_looked_at(urls: Urls, run: Run) -> None:
+    without = Urls(NO_REDIS, urls.database)
+    assert (await run("sessions", "list", on=without)).code == 3
+    assert (await run("db", "check", on=without)).code == 0
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_without_the_database_hot_sessions_are_shown_and_cold_ones_are_exit_3(
+    cache: SessionCache, urls: Urls, run: Run
+) -> None:
+    await cache.create("ada", session_id="s1", state={"a": 1})
+    without, whose = Urls(urls.redis, NO_DATABASE), ("--app", "app", "--user", "ada")
+    hot = await run("sessions", "show", "s1", *whose, "--json", on=without)
+    assert (hot.code, hot.json["session"]["state"]) == (0, {"a": 1})
+    for words in (("list",), ("show", "s1"), ("show", "cold", *whose)):
+        said = await run("sessions", *words, on=without)
+        assert (said.code, said.out) == (3, "")
+        assert "the SQL database: postgresql://ada:***@127.0.0.1:1/state" in said.err
+        assert "--app and --user" in said.err
+
+
+@pytest.mark.parametrize("words", [("db", "check"), ("sessions", "list")], ids=" ".join)
+def test_a_data_folder_that_cannot_be_used_is_exit_2(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main([*words, "--data-dir", str(tmp_path / "file" / "folder")]) == 2
+    assert "the data folder cannot be used" in capsys.readouterr().err
