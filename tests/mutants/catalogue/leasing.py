@@ -149,4 +149,20 @@ MUTATIONS = (
         "",
         (_CLIENT + "test_a_lease_renews_itself_as_long_as_its_holder_lives",),
     ),
+    Mutation(
+        "a lease of an older incarnation is shown",
+        "R17",
+        "sessioncache/hot/looking.py",
+        "if under == incarnation and 0 < left",
+        "if 0 < left",
+        ("cli/test_sessions.py::test_r17_the_lease_of_an_older_incarnation_is_not_shown",),
+    ),
+    Mutation(
+        "a lease of an earlier life is shown",
+        "R5",
+        "sessioncache/inspecting.py",
+        'is_held = sight.lease is not None and sight.lease[0] == private.own.head[b"b"]',
+        "is_held = sight.lease is not None",
+        ("cli/test_sessions.py::test_r5_the_lease_of_an_earlier_life_is_not_shown",),
+    ),
 )
