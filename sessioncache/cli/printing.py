@@ -89,9 +89,11 @@ def _print_for_people(columns: Sequence[str], rows: Iterable[Sequence[object]], 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, show_header=header, box=None, pad_edge=False, header_style="bold")
+    table = Table(*columns, show_header=header, box=None, padding=(0, 1, 0, 0), header_style="bold")
     for column in table.columns:
         column.overflow = "fold"
+        column.min_width = len(str(column.header))
+    table.columns[0].no_wrap = True  # an id is there to be copied
     for row in rows:
         table.add_row(*(Text(plain(cell)) for cell in row))
     Console().print(table)

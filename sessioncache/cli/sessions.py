@@ -7,12 +7,13 @@ import asyncio
 import json
 import shlex
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from sessioncache.cache import SessionCache
 from sessioncache.cli.files import write_file
 from sessioncache.cli.inspection import print_inspection, told_of_inspection
-from sessioncache.cli.printing import age, exact, is_terminal, note, plain, print_json, print_table
+from sessioncache.cli.printing import age, exact, is_terminal, note, plain, print_json, print_table, width
 from sessioncache.connecting import open_tiers, open_urls
 from sessioncache.errors import (
     AmbiguousSessionError,
@@ -32,6 +33,8 @@ from sessioncache.settings import CacheSettings
 from sessioncache.tiers import Tiers
 
 _PAGE, _LONG_PAGE = 50, 500
+_WIDE = 110
+"""Columns of a terminal that has room for two times in a row."""
 _COLUMNS = ("id", "app", "user", "title", "updated", "messages", "tokens")
 
 
@@ -42,14 +45,13 @@ async def sessions(options: argparse.Namespace) -> int:
         open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
         open_tiers(*urls, CacheSettings()) as tiers,
     ):
-        await act(tiers, options)
-    return 0
+        return await act(tiers, options)
 
 
 # ---- list
 
 
-async def _list(tiers: Tiers, options: argparse.Namespace) -> None:
+async def _list(tiers: Tiers, options: argparse.Namespace) -> int:
     if options.all_apps and options.app is not None:
         raise ConfigurationError("--all-apps and --app exclude each other")
     cache = SessionCache._over(tiers, options.app or "", options.org)
@@ -76,6 +78,7 @@ async def _list(tiers: Tiers, options: argparse.Namespace) -> None:
         print_json({"sessions": [told_of(info) for info in found], "cursor": cursor})
     else:
         _print_end(shown, cursor, options)
+    return 0
 
 
 def _print_page(items: Sequence[SessionInfo], *, header: bool) -> None:
@@ -84,9 +87,15 @@ def _print_page(items: Sequence[SessionInfo], *, header: bool) -> None:
 
 
 def _row(info: SessionInfo) -> Sequence[object]:
-    updated = exact(info.updated_at)
-    shown = f"{age(info.updated_at)}, {updated}" if is_terminal() else updated
-    return info.id, info.app, info.user, info.title, shown, info.message_count, info.token_total
+    times = _updated(info.updated_at)
+    return info.id, info.app, info.user, info.title, times, info.message_count, info.token_total
+
+
+def _updated(moment: datetime) -> str:
+    """On a terminal the age, and the exact time where there is room."""
+    if not is_terminal():
+        return exact(moment)
+    return age(moment) if width() < _WIDE else f"{age(moment)}, {exact(moment)}"
 
 
 def _print_end(shown: int, cursor: str | None, options: argparse.Namespace) -> None:
@@ -100,7 +109,7 @@ def _print_end(shown: int, cursor: str | None, options: argparse.Namespace) -> N
 # ---- one session
 
 
-async def _show(tiers: Tiers, options: argparse.Namespace) -> None:
+async def _show(tiers: Tiers, options: argparse.Namespace) -> int:
     app, user = await _owner(tiers, options)
     try:
         places = SessionPlaces.of(tiers, options.org, app, user, options.session)
@@ -111,54 +120,57 @@ async def _show(tiers: Tiers, options: argparse.Namespace) -> None:
         print_json({"session": told_of_inspection(inspection)})
     else:
         print_inspection(inspection)
+    return 0
 
 
-async def _delete(tiers: Tiers, options: argparse.Namespace) -> None:
+async def _delete(tiers: Tiers, options: argparse.Namespace) -> int:
     app, user = await _owner(tiers, options)
     cache = SessionCache._over(tiers, app, options.org)
     if not await cache.delete(user, options.session):
         raise _none(options)
-    durable = await _wait(cache, options)
-    if options.json:
-        print_json({"deleted": _identity(options, app, user), "durable": durable})
-    else:
-        print(f"deleted the session {_named(options.session, app, user)}{_durably(durable)}")
+    deleted = {"deleted": _identity(options, app, user)}
+    return await _end(cache, options, deleted, f"deleted the session {_named(options.session, app, user)}")
 
 
-async def _fork(tiers: Tiers, options: argparse.Namespace) -> None:
+async def _fork(tiers: Tiers, options: argparse.Namespace) -> int:
     app, user = await _owner(tiers, options)
     cache = SessionCache._over(tiers, app, options.org)
     child = await cache.fork(user, options.session, new_id=options.new_id)
-    durable = await _wait(cache, options)
+    said = f"forked {plain(options.session)} into the session {_named(child.id, app, user)}"
+    return await _end(cache, options, {"forked": told_of(child.info)}, said)
+
+
+async def _end(cache: SessionCache, options: argparse.Namespace, done: dict[str, Any], said: str) -> int:
+    """Tell what was done, and whether SQL has it where that is asked for: 1 if it has not."""
+    durable, problem = None, ""
+    if options.wait is not None:
+        try:
+            await cache.flush(options.wait)
+        except (DeadLetterError, FlushTimeoutError, WriteLostError) as error:
+            problem = str(error)
+        durable = not problem
     if options.json:
-        print_json({"forked": told_of(child.info), "durable": durable})
+        print_json({**done, "durable": durable, **({"problem": problem} if problem else {})})
     else:
-        print(f"forked {plain(options.session)} into the session {_named(child.id, app, user)}{_durably(durable)}")
+        print(said + (", and SQL has it" if durable else "; a worker brings it to SQL" if durable is None else ""))
+    if problem:
+        note(f"SQL does not have it: {plain(problem)}")
+    return 1 if problem else 0
 
 
-async def _wait(cache: SessionCache, options: argparse.Namespace) -> bool | None:
-    """Whether SQL has it; None where nobody wants to know."""
-    if options.wait is None:
-        return None
-    try:
-        await cache.flush(options.wait)
-    except (DeadLetterError, FlushTimeoutError, WriteLostError) as error:
-        raise type(error)(f"done in Redis, and not known to be durable: {error}") from error
-    return True
-
-
-async def _export(tiers: Tiers, options: argparse.Namespace) -> None:
+async def _export(tiers: Tiers, options: argparse.Namespace) -> int:
     app, user = await _owner(tiers, options)
     told = await SessionCache._over(tiers, app, options.org).export_session(user, options.session)
+    text = json.dumps(told, indent=None if options.json and options.output == "-" else 2) + "\n"
     if options.output == "-":
-        print(json.dumps(told, indent=None if options.json else 2))
-        return
-    text = json.dumps(told, indent=2) + "\n"
+        print(text, end="")
+        return 0
     await asyncio.to_thread(write_file, options.output, text.encode())
     if options.json:
         print_json({"exported": _identity(options, app, user), "file": options.output})
     else:
         print(f"exported the session {_named(options.session, app, user)} to {plain(options.output)}")
+    return 0
 
 
 async def _owner(tiers: Tiers, options: argparse.Namespace) -> tuple[str, str]:
@@ -196,7 +208,3 @@ def _word(name: str) -> str:
 
 def _named(session_id: str, app: str, user: str) -> str:
     return f"{plain(session_id)} of the user {user!r} in the app {app!r}"
-
-
-def _durably(durable: bool | None) -> str:
-    return ", and SQL has it" if durable else "; a worker brings it to SQL"
