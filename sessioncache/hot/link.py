@@ -73,13 +73,18 @@ class HotLink:
 
     @classmethod
     def from_url(cls, url: str, *, connect_timeout: float = 5.0) -> Self:
-        """A link to ``redis://``, ``rediss://`` or ``unix://``."""
+        """A link to ``redis://``, ``rediss://`` or ``unix://``.  ConfigurationError, which does not quote the URL."""
         try:
             client = Redis.from_url(
                 url, retry=Retry(NoBackoff(), 0), socket_timeout=None, socket_connect_timeout=connect_timeout
             )
+            client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
         except ValueError:
             raise ConfigurationError("the Redis URL must begin with redis://, rediss:// or unix://") from None
+        except TypeError:
+            raise ConfigurationError(
+                "the Redis URL has an option (after the ?) that the client does not know"
+            ) from None
         return cls(client, owned=True)
 
     async def call(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Reply:

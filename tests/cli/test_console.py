@@ -258,3 +258,11 @@ def test_a_data_folder_that_cannot_be_used_is_exit_2(
     (tmp_path / "file").touch()
     assert main([*words, "--data-dir", str(tmp_path / "file" / "folder")]) == 2
     assert "the data folder cannot be used" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["redis://:secret@127.0.0.1:1/?none=1", "http://:secret@127.0.0.1:1/"])
+def test_a_redis_url_that_is_none_is_exit_2(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flush", "--redis", url, "--database", "sqlite:////nowhere/state.db"]) == 2
+    said = capsys.readouterr()
+    assert "the Redis URL" in said.err
+    assert "secret" not in said.out + said.err
