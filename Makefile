@@ -27,6 +27,7 @@ bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/sync_portal.py
 	$(BIN)/python benchmarks/listing.py
 	$(BIN)/python benchmarks/incarnation_check.py
+	$(BIN)/python benchmarks/watch_price.py
 
 # Told by CHAOS_SECONDS, CHAOS_SEED, CHAOS_REDIS and CHAOS_DATABASE (docs/chaos.md).
 chaos: $(VENV)/dev.stamp

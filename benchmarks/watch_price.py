@@ -21,7 +21,7 @@ from benchmarks.measuring import Spread
 from sessioncache.hot.scripts import assemble
 from tests.servers import RedisKind, RedisServer
 
-CALLS = 1_000
+CALLS = 300
 WATCHERS = (0, 1, 10)
 _TELLS = "  announce(p.base .. 'w:' .. p.member, 'w', revision, p.v or ZERO, p.marks)\n"
 _WITH = assemble("write")
@@ -56,8 +56,11 @@ def _microseconds(client: redis.Redis, sha: str) -> float:
     return float(client.info("commandstats")["cmdstat_evalsha"]["usec_per_call"])
 
 
-def measure(server: RedisServer, watchers: int, rounds: int) -> tuple[Spread, Spread]:
-    """Microseconds of one write, and what the announcement takes of them."""
+def measure(server: RedisServer, watchers: int, rounds: int) -> tuple[Spread, Spread, float]:
+    """Microseconds of one write, and what the announcement takes of them: round by round, and of the best rounds.
+
+    On a busy machine the best rounds say more: they are those that nothing else interrupted.
+    """
     with server.client() as client:
         client.flushall()
         _prepare(client)
@@ -68,27 +71,36 @@ def measure(server: RedisServer, watchers: int, rounds: int) -> tuple[Spread, Sp
         pairs = [(_microseconds(client, without), _microseconds(client, with_it)) for _ in range(rounds)]
         for one in listening:
             one.close()
-    return Spread.of([more for _, more in pairs]), Spread.of([more - less for less, more in pairs])
+    best = min(more for _, more in pairs) - min(less for less, _ in pairs)
+    return Spread.of([more for _, more in pairs]), Spread.of([more - less for less, more in pairs]), best
 
 
 def main() -> None:
     """Measure both engines, and tell."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--rounds", type=int, default=41, help="alternating rounds (41)")
+    parser.add_argument("--rounds", type=int, default=61, help="alternating rounds (61)")
     options = parser.parse_args()
     assert _WITH != _WITHOUT
     found: dict[str, dict[str, float]] = {}
-    table = Table("server", "watchers", "a write, µs", "of it the announcement, µs", title="Price of watching")
+    table = Table(
+        "server",
+        "watchers",
+        "a write, µs",
+        "of it the announcement, µs",
+        "in the best rounds",
+        title="Price of watching",
+    )
     kinds: tuple[RedisKind, ...] = ("valkey", "redis")
     for kind in kinds:
         server = RedisServer(kind)
         try:
             server.start()
             for watchers in WATCHERS:
-                write, price = measure(server, watchers, options.rounds)
-                found[f"{kind}_{watchers}"] = {"write_us": round(write.middle, 2), "price_us": round(price.middle, 2)}
-                table.add_row(kind, str(watchers), write.shown(), price.shown())
+                write, price, best = measure(server, watchers, options.rounds)
+                told = {"write_us": write.middle, "price_us": price.middle, "best_price_us": best}
+                found[f"{kind}_{watchers}"] = {name: round(value, 2) for name, value in told.items()}
+                table.add_row(kind, str(watchers), write.shown(), price.shown(), f"{best:.2f}")
         finally:
             server.destroy()
     Console(stderr=options.json).print(table)
