@@ -46,6 +46,7 @@ if _typing.TYPE_CHECKING:
     from sessioncache.erasure import ErasureReport
     from sessioncache.info import Identity, SessionInfo, SessionPage
     from sessioncache.namespace import Namespace
+    from sessioncache.records import Record
     from sessioncache.scope import Scope
     from sessioncache.session import Session
     from sessioncache.titles import derive_title
@@ -74,6 +75,7 @@ __all__ = [
     "NoSessionError",
     "OutcomeUnknownError",
     "PartlyAppliedError",
+    "Record",
     "SchemaVersionError",
     "Scope",
     "Session",
@@ -100,6 +102,7 @@ _LAZY = {
     "ErasureReport": "sessioncache.erasure",
     "Namespace": "sessioncache.namespace",
     "Identity": "sessioncache.info",
+    "Record": "sessioncache.records",
     "Scope": "sessioncache.scope",
     "Session": "sessioncache.session",
     "SessionCache": "sessioncache.cache",

@@ -6,6 +6,7 @@ from collections.abc import Iterator, MutableMapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sessioncache.dates import json_of
 from sessioncache.hot.calls import ABSENT, ANY
 from sessioncache.revisions import DIGITS
 from sessioncache.values import decode_value, encode_value
@@ -36,7 +37,7 @@ class Draft(MutableMapping[str, Any]):
         if key not in self._mine:
             if key in self._gone:
                 raise KeyError(key)
-            self._mine[key] = decode_value(self._read[key][DIGITS:])
+            self._mine[key] = decode_value(json_of(self._read[key], DIGITS))
         return self._mine[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -64,7 +65,7 @@ class Draft(MutableMapping[str, Any]):
         found = [KeyChange(k, None, self._read[k][:DIGITS]) for k in sorted(self._gone) if k in self._read]
         for key, value in self._mine.items():
             text, before = encode_value(key, value), self._read.get(key)
-            if before is None or before[DIGITS:] != text:
+            if before is None or json_of(before, DIGITS) != text:
                 found.append(KeyChange(key, text, ABSENT if before is None else before[:DIGITS]))
         return found
 

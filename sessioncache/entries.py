@@ -14,7 +14,7 @@ class Entry(NamedTuple):
     key: str
     revision: int
     text: bytes
-    """The exact JSON text in UTF-8; empty for a key that was deleted."""
+    """The exact JSON text in UTF-8, behind the date that was given with it, if any (see `dates`); empty: deleted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from sessioncache.dates import json_of
 from sessioncache.hot.calls import Content, Wanted
 from sessioncache.hot.layout import Place, head_of
 from sessioncache.info import SessionInfo, info_of
@@ -63,4 +64,4 @@ async def export_scope(tiers: Tiers, place: Place) -> dict[str, Any]:
 def values_of(content: Content) -> dict[str, Any]:
     """The keys of a scope with their values, sorted by key."""
     entries: Mapping[str, bytes] = content.entries
-    return {key: decode_value(entries[key][DIGITS:]) for key in sorted(entries)}
+    return {key: decode_value(json_of(entries[key], DIGITS)) for key in sorted(entries)}

@@ -8,6 +8,7 @@ from copy import copy
 from typing import Any, Self, TypeVar
 
 from sessioncache import numbers
+from sessioncache.dates import json_of
 from sessioncache.deadline import within
 from sessioncache.draft import Edit, KeyChange
 from sessioncache.durability import flush
@@ -140,14 +141,14 @@ class Handle(ABC):
         began = self._known.begin()
         value = (await self._read({scope: [name]}))[scope].entries.get(name)
         self._known.read(began, self._full(scope, name), value)
-        return default if value is None else decode_value(value[DIGITS:])
+        return default if value is None else decode_value(json_of(value, DIGITS))
 
     async def refresh(self) -> None:
         """Read everything again, in one atomic step."""
         await self.read_all()
 
     async def read_all(self) -> Mapping[str, bytes]:
-        """Read everything again: key -> nine digits of revision and JSON text."""
+        """Read everything again: key -> nine digits of revision and the text."""
         began = self._known.begin()
         self._take_values(await self._read(dict.fromkeys(self._readable())), began)
         return self._known.values
@@ -178,6 +179,14 @@ class Handle(ABC):
     def watch(self) -> Watch:
         """Which keys are written, by any process: ``async for change in s.watch()``; see `Watch`."""
         return Watch(self._tiers, self._places(), self._readable(), self._birth, self._full, self.gone)
+
+    async def _read_own(self) -> Mapping[str, bytes]:
+        """The entries of the handle's own scope, read anew."""
+        began = self._known.begin()
+        entries = (await self._read({self._own: None}))[self._own].entries
+        others = {key: value for key, value in self._known.values.items() if self._split(key).scope is not self._own}
+        self._known.replace(began, {**others, **{self._full(self._own, name): v for name, v in entries.items()}})
+        return entries
 
     async def _call(self, attempt: Callable[[], Awaitable[T]]) -> T:
         try:
@@ -330,6 +339,8 @@ class Handle(ABC):
             for operation, result in zip(part.operations, done.results, strict=True):
                 if operation.code == b"C":
                     self._note_cleared(scope, written.revision, began)
+                    continue
+                if operation.code == b"R" and result == 0:
                     continue
                 text = result if isinstance(result, bytes) and result else operation.text
                 key = self._full(scope, operation.key)

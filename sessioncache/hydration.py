@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import NamedTuple
 
+from sessioncache.dates import json_size
 from sessioncache.deadline import seconds_left
 from sessioncache.durable.errors import FencedOff
 from sessioncache.durable.tier import DurableTier
@@ -166,7 +167,7 @@ def _fields(place: Place, stored: StoredScope) -> list[tuple[bytes, bytes]]:
     fields[b"r"] = encode_revision(stored.known)
     fields[b"p"] = fields[b"r"]  # what SQL knew and is not here was deleted
     fields[b"n"] = b"%d" % len(stored.entries)
-    fields[b"z"] = b"%d" % sum(len(entry.text) for entry in stored.entries)
+    fields[b"z"] = b"%d" % sum(json_size(entry.text) for entry in stored.entries)
     pairs = [(user_field(entry.key), encode_revision(entry.revision) + entry.text) for entry in stored.entries]
     return [*pairs, *fields.items()]
 

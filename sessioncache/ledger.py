@@ -73,7 +73,7 @@ class Ledger:
                     pending.whole = written.revision
                 elif text is not None:
                     pending.entries[operation.key] = (written.revision, fingerprint(text))
-                    if operation.code in (b"S", b"D"):
+                    if operation.code in (b"S", b"R", b"D"):
                         self._supersede(pending, operation.key)
             if life and index == 0:
                 pending.life = written.revision
@@ -140,4 +140,6 @@ def _text_of(operation: Operation, result: bytes | int) -> bytes | None:
     """The text that an operation left; None if it changed nothing."""
     if operation.code == b"D":
         return b"" if result == 1 else None
+    if operation.code == b"R" and result == 0:
+        return None
     return result if isinstance(result, bytes) and operation.code in (b"I", b"A") else operation.text

@@ -22,6 +22,7 @@ from sessioncache.lease import Lease
 from sessioncache.ledger import Ledger
 from sessioncache.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, Key, KeyScope, split_key
 from sessioncache.namespace import Namespace
+from sessioncache.records import Record, record_of, upsert_of
 from sessioncache.revisions import ZERO
 from sessioncache.scopes import app_ref, session_ref, user_ref
 from sessioncache.tiers import Tiers
@@ -207,6 +208,23 @@ class Session(Handle):
         """
         place = self._by_scope[KeyScope.SESSION]
         return await self._of_this_life(fork_session(self._tiers, self._open_ledger, place, self._birth, new_id))
+
+    async def records(self) -> list[Record]:
+        """All private keys as records, as the hot tier has them now, sorted by key.
+
+        Namespaces, shared and `temp:` keys are none.
+        """
+        own = self._by_scope[KeyScope.SESSION].ref
+        return [record_of(own, key, value) for key, value in sorted((await self._read_own()).items())]
+
+    async def upsert_record(self, record: Record) -> bool:
+        """Set a private key by a record, unless the one that is there is of a later time; whether it was set.
+
+        The record's `updated_at` is compared with the stored record's in the step that writes; without one it is the
+        latest in any case.  It has microseconds and lies between 1970 and 2540.
+        """
+        written = await self._write({KeyScope.SESSION: [upsert_of(record)]})
+        return written.parts[0].results[0] != 0
 
     async def clear(self) -> int:
         """Delete all private keys in one step; how many there were.  Namespaces, shared and `temp:` keys stay."""

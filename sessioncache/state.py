@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sessioncache.dates import json_of
 from sessioncache.revisions import DIGITS
 from sessioncache.values import decode_value
 
@@ -18,7 +19,7 @@ class State(Mapping[str, Any]):
         self._values = values
 
     def __getitem__(self, key: str) -> Any:
-        return decode_value(self._values[key][DIGITS:])
+        return decode_value(json_of(self._values[key], DIGITS))
 
     def __iter__(self) -> Iterator[str]:
         return iter(tuple(self._values))
@@ -35,7 +36,7 @@ class State(Mapping[str, Any]):
 
 
 class Known:
-    """Keys with nine digits of revision and JSON text, as the handle's calls told them.
+    """Keys with nine digits of revision and the text, as the handle's calls told them.
 
     Several calls of one handle may be under way at once, and answer in another order than Redis worked on them: what
     a call brings that began before another one wrote the key counts only if it is newer.

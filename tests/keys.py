@@ -13,6 +13,7 @@ from typing import Any
 
 import redis
 
+from sessioncache.dates import json_size
 from sessioncache.hot.layout import Layout
 from sessioncache.revisions import ALPHABET, DIGITS, ZERO
 
@@ -241,7 +242,7 @@ def _scope(fields: Mapping[bytes, bytes], marks: Iterable[bytes]) -> Iterator[st
         if fields.get(name, ZERO) > last:
             yield f"{_text(name)} is above the scope revision"
     texts = [value[DIGITS:] for value in entries.values() if len(value) > DIGITS and value[:DIGITS] > cleared]
-    counted, has = (fields.get(b"n"), fields.get(b"z")), (b"%d" % len(texts), b"%d" % sum(map(len, texts)))
+    counted, has = (fields.get(b"n"), fields.get(b"z")), (b"%d" % len(texts), b"%d" % sum(map(json_size, texts)))
     if counted != has:
         yield f"counts keys and bytes {counted}, has {has}"
     for name, value in entries.items():

@@ -264,7 +264,7 @@ async def test_a_big_scope_is_one_transaction(tier: DurableTier) -> None:
 
 def test_an_entry_without_text_is_a_deletion() -> None:
     (row,) = flushing.prepare([dirt(session(), 5, {"k": b""})]).entries
-    assert row[4:] == ("", 5, True)
+    assert row[4:] == ("", 5, True, None)
 
 
 async def test_heads_are_written_before_rows(tier: DurableTier, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,11 @@ print(asyncio.run(upgrade_schema(create_engine(sys.argv[1]))))
 """
 
 DESCRIPTIONS = {
-    "sqlite": ["SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"],
+    "sqlite": [
+        "SELECT t.name, c.name, c.type, c.\"notnull\", c.dflt_value, c.pk"
+        " FROM sqlite_master t, pragma_table_xinfo(t.name) c WHERE t.type = 'table' ORDER BY t.name, c.cid",
+        "SELECT name, sql FROM sqlite_master WHERE type <> 'table' AND sql IS NOT NULL ORDER BY name",
+    ],
     "postgresql": [
         "SELECT table_name, column_name, data_type, is_nullable, collation_name, column_default"
         " FROM information_schema.columns WHERE table_schema = 'public' ORDER BY table_name, ordinal_position",
@@ -86,7 +90,7 @@ async def test_every_step_back_and_forth_gives_the_same_database_and_keeps_what_
     tier = DurableTier(engine)
     await tier.swap_fences(dict.fromkeys(range(BUCKETS), (None, INCARNATION)))
     await put(tier, *(dirt(session(f"s{number}"), 5 + number, {"k": b"1"}, birth=3) for number in range(50)))
-    for older in ("0001",):
+    for older in ("0001", "0002"):
         async with engine.begin() as connection:
             await connection.run_sync(downgrade, older)
             assert await connection.run_sync(describe) != newest

@@ -34,6 +34,7 @@ PUBLIC = {
     "ErasureReport",
     "Change",
     "Namespace",
+    "Record",
     "Scope",
     "Session",
     "SessionCache",

@@ -33,10 +33,12 @@ _TYPES: dict[type, str] = {str: "text", int: "bigint", bool: "boolean"}
 
 @dataclass(frozen=True)
 class BulkTable:
-    """A table that flushes write: rows are tuples of all its columns but the last, which is the time of writing."""
+    """A table that flushes write: rows are tuples of all its columns but `written`."""
 
     table: Table
     key_length: int
+    written: str
+    """The column that holds the time of writing."""
 
     def id_of(self, row: Row) -> Id:
         """What identifies a row."""
@@ -45,7 +47,7 @@ class BulkTable:
     @cached_property
     def columns(self) -> list[str]:
         """The names of a row's columns, in order."""
-        return [column.name for column in self.table.columns][:-1]
+        return [column.name for column in self.table.columns if column.name != self.written]
 
     @cached_property
     def revision_at(self) -> int:
@@ -99,7 +101,7 @@ class BulkTable:
         return self._upsert(f"SELECT {names}, now() FROM {self._unnest(self.columns)} ORDER BY {order}")
 
     def _upsert(self, source: str) -> str:
-        name, written = self.table.name, list(self.table.columns)[-1].name
+        name, written = self.table.name, self.written
         changed = [*self.columns[self.key_length :], written]
         return (
             f"INSERT INTO {name} AS stored ({', '.join(self.columns)}, {written}) {source}"
@@ -124,6 +126,6 @@ class BulkTable:
         return f"unnest({arrays}) AS given({', '.join(columns)})"
 
 
-STATE = BulkTable(schema.state, 2)
-_HEAD_TABLES = {table: BulkTable(table, 1) for table in schema.HEADS.values()}
+STATE = BulkTable(schema.state, 2, "updated_at")
+_HEAD_TABLES = {table: BulkTable(table, 1, "flushed_at") for table in schema.HEADS.values()}
 HEADS = {kind: _HEAD_TABLES[table] for kind, table in schema.HEADS.items()}

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sessioncache.dates import date_of, json_of
 from sessioncache.durable import bulk, schema
 from sessioncache.durable.bulk import BulkTable, Id, Row
 from sessioncache.durable.errors import RefusedDataError, StaleReadingError
@@ -125,10 +126,11 @@ def _committed(dirt: Dirt, found: dict[Id, int]) -> Committed:
 
 
 def _entry_row(dirt: Dirt, entry: Entry) -> Row:
-    value, space = entry.text.decode(), dirt.namespace
+    value, space = json_of(entry.text).decode(), dirt.namespace
     if "\0" in value or "\0" in entry.key or "\0" in space:
         raise RefusedDataError("the database refuses the data (NUL)")
-    return dirt.rows_id, key_id(space, entry.key), space, entry.key, value, entry.revision, not entry.text
+    name = (dirt.rows_id, key_id(space, entry.key), space, entry.key)
+    return *name, value, entry.revision, not entry.text, date_of(entry.text)
 
 
 def _unique(table: BulkTable, rows: Iterable[Row]) -> list[Row]:

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Row, Select, case, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sessioncache.dates import dated
 from sessioncache.durable import schema
 from sessioncache.durable.bulk import CLOCK
 from sessioncache.durable.errors import FencedOff
@@ -25,6 +26,7 @@ _ROWS = select(
     _STATE.revision,
     _STATE.deleted,
     case((~_STATE.deleted, _STATE.value), else_="").label("value"),
+    _STATE.given_at,
 )
 
 StoredRow = Row[Any]
@@ -66,7 +68,7 @@ async def read_everything(connection: AsyncConnection, scope: ScopeRef, incarnat
     stored = _stored(scope, head, rows)
     if stored is None:
         return None
-    return replace(stored, entries=[Entry(row.key, row.revision, row.value.encode()) for row in rows])
+    return replace(stored, entries=[_entry(row) for row in rows])
 
 
 async def read_evidence(
@@ -75,10 +77,10 @@ async def read_evidence(
     """What SQL knows of `scope` and of `keys` of it (without prefix); `oldest`: and of its oldest living row."""
     fences = await read_fences(connection, [scope.bucket])
     head = (await _read_heads(connection, [scope])).get(scope.rows_id)
-    query = select(_STATE.key, _STATE.revision, _STATE.value).where(
+    query = select(_STATE.key, _STATE.revision, _STATE.value, _STATE.given_at).where(
         _STATE.scope_id == scope.rows_id, _STATE.key_id.in_([key_id(scope.namespace, key) for key in keys])
     )
-    rows = {key: Entry(key, revision, value.encode()) for key, revision, value in await connection.execute(query)}
+    rows = {row.key: _entry(row) for row in await connection.execute(query)}
     first = await _read_oldest(connection, scope, head.cleared if head else 0) if oldest else None
     return Evidence(fences.get(scope.bucket), head, rows, first)
 
@@ -147,4 +149,8 @@ def _stored(ref: ScopeRef, head: Head | None, rows: list[StoredRow]) -> StoredSc
     if ref.namespace:  # the head is that of its session
         head = replace(head, namespace=ref.namespace, values_revision=latest)
     living = [] if head.deleted else [row for row in rows if not row.deleted and row.revision > head.cleared]
-    return StoredScope(head, [Entry(row.key, row.revision, row.value.encode()) for row in living], known)
+    return StoredScope(head, [_entry(row) for row in living], known)
+
+
+def _entry(row: Row[*tuple[Any, ...]]) -> Entry:
+    return Entry(row.key, row.revision, dated(row.value.encode(), row.given_at))

@@ -2,7 +2,8 @@
 
 The same database comes from the migrations; a test holds the two together.  Names are compared by code point everywhere
 (``COLLATE "C"`` on PostgreSQL, SQLite's own rule).  Revisions and births are microseconds; `updated_at`, `flushed_at`
-and `registered_at` are the database's clock at the writing.
+and `registered_at` are the database's clock at the writing; `given_at` is the time that a caller gave with a value, in
+microseconds, and NULL where none was given.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Index,
 
 from sessioncache.scopes import ScopeKind
 
-SCHEMA_REVISION = "0002"
+SCHEMA_REVISION = "0003"
 """The newest migration."""
 VERSION_TABLE = "sessioncache_alembic_version"
 ENTRIES_VIEW = "sessioncache_entries"
@@ -44,6 +45,7 @@ state = Table(
     _number("revision"),
     Column("deleted", Boolean, nullable=False),
     _time("updated_at"),
+    Column("given_at", BigInteger),
 )
 
 session = Table(

@@ -57,7 +57,7 @@ class Operation:
     """One key's change."""
 
     code: bytes
-    """S set, D delete, I increment, A append, C clear the scope."""
+    """S set, R set unless what is there is dated later, D delete, I increment, A append, C clear the scope."""
     key: str
     text: bytes = b""
     expected: bytes = ANY
@@ -174,7 +174,7 @@ class Content:
     incarnation: bytes
     head: dict[bytes, bytes]
     entries: dict[str, bytes]
-    """Living entries: key -> nine digits of revision and the text."""
+    """Living entries: key -> nine digits of revision and the text (see `Entry`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sessioncache.dates import json_size
 from sessioncache.hot.layout import Layout, Place, user_field
 from sessioncache.hot.link import HotLink, Reply
 from sessioncache.hot.scripts import load_script
@@ -92,5 +93,5 @@ def _letter(bucket: int, name: bytes, value: bytes, of_hash: list[bytes | None])
         namespace=namespace,
         holder=holder,
         birth=birth,
-        size=len(entry) - DIGITS,
+        size=json_size(entry[DIGITS:]),
     )

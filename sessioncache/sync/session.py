@@ -10,6 +10,7 @@ from typing import Any, Self, cast
 from sessioncache import ambient
 from sessioncache import session as asynchronous
 from sessioncache.info import Identity, SessionInfo
+from sessioncache.records import Record
 from sessioncache.sync.handle import Block, Handle, Namespace
 from sessioncache.sync.likeness import like
 
@@ -97,6 +98,14 @@ class Session(Handle[asynchronous.Session]):
     @like(asynchronous.Session.fork)
     def fork(self, *, new_id: str | None = None) -> Session:
         return Session(self._owner, self._run(self._async.fork(new_id=new_id)))
+
+    @like(asynchronous.Session.records)
+    def records(self) -> list[Record]:
+        return self._run(self._async.records())
+
+    @like(asynchronous.Session.upsert_record)
+    def upsert_record(self, record: Record) -> bool:
+        return self._run(self._async.upsert_record(record))
 
     @like(asynchronous.Session.clear)
     def clear(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sessioncache.dates import date_of, json_of, json_size
 from sessioncache.hot.calls import ANY, Operation, Part, Refused, Written, WrittenPart
 from sessioncache.revisions import DIGITS, LARGEST, ZERO, decode_revision, encode_revision
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
@@ -59,11 +60,14 @@ class Staged:
             if old is not None:
                 self.texts[operation.key] = None
             return
-        text = _new_text(operation, old, revision)
-        if len(text) > MAX_VALUE_BYTES:
+        if operation.code == b"R" and value and _is_later(value, operation.text):
+            self.results.append(0)
+            return
+        text = _new_text(operation, None if old is None else json_of(old), revision)
+        if json_size(text) > MAX_VALUE_BYTES:
             raise Refusal("limit", "value")
         self.texts[operation.key] = text
-        self.results.append(b"" if operation.code == b"S" else text)
+        self.results.append(1 if operation.code == b"R" else b"" if operation.code == b"S" else text)
 
     def check_limits(self) -> None:
         """Raise Refusal where the scope would be too large."""
@@ -76,8 +80,8 @@ class Staged:
 
     def _growth(self) -> int:
         """By how many bytes of texts the scope grows."""
-        olds = (self.cell.entries[key] for key in self.texts if key in self.cell.entries)
-        return sum(len(text or b"") for text in self.texts.values()) - sum(len(old) - DIGITS for old in olds)
+        olds = (self.cell.entries[key][DIGITS:] for key in self.texts if key in self.cell.entries)
+        return sum(json_size(text or b"") for text in self.texts.values()) - sum(map(json_size, olds))
 
     def apply(self, revision: bytes) -> None:
         """Change the entries, and the revisions of the scope."""
@@ -88,6 +92,12 @@ class Staged:
             else:
                 self.cell.entries[key] = revision + text
         self.cell.head |= {b"r": revision, b"v": revision}
+
+
+def _is_later(value: bytes, text: bytes) -> bool:
+    """Whether an entry is of a later time than a text that bears a date: its own date, else its revision."""
+    own, given = date_of(value, DIGITS), date_of(text)
+    return given is not None and (decode_revision(value[:DIGITS]) if own is None else own) > given
 
 
 def _new_text(operation: Operation, old: bytes | None, revision: bytes) -> bytes:

@@ -33,7 +33,7 @@ class Cell:
     entries: dict[str, bytes] = field(default_factory=dict)
     """Living entries: key -> nine digits of revision and the text."""
     size: int = 0
-    """Bytes of the texts of all entries."""
+    """Bytes of JSON of all entries."""
     spaces: dict[str, Cell] = field(default_factory=dict)
     """A session's namespaces."""
     temp: Cell | None = None

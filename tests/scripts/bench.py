@@ -16,6 +16,7 @@ import pytest
 import redis
 from fakeredis.aioredis import FakeRedis
 
+from sessioncache.dates import json_size
 from sessioncache.entries import Committed, Dirt, Entry, Head, StoredScope
 from sessioncache.hot import backlog, forking, incarnations, leases, letters, merging, tier, unflushed
 from sessioncache.hot.backlog import Backlog
@@ -186,7 +187,7 @@ class Bench:
         ref = place.ref
         record = Head(ref.org, ref.app, ref.user, ref.session, known, **head)
         flat = fields_of(record, ref.kind)
-        flat += [b"n", b"%d" % len(entries), b"z", b"%d" % sum(len(entry.text) for entry in entries)]
+        flat += [b"n", b"%d" % len(entries), b"z", b"%d" % sum(json_size(entry.text) for entry in entries)]
         for entry in entries:
             flat += [user_field(entry.key), encode_revision(entry.revision) + entry.text]
         await self.hot.install(place, token, flat, staged=0)

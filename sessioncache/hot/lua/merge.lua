@@ -101,7 +101,7 @@ for name, entry in pairs(entries) do
     set(name, keep)
     if #keep > 9 then
       n = n + 1
-      z = z + #keep - 9
+      z = z + json_size(string.sub(keep, 10))
     end
   else
     gone[#gone + 1] = name

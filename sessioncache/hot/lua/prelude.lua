@@ -17,7 +17,8 @@
 --   P:{b}:dead                hash    MEMBER and field -> refused revision, dead, attempts, when, reason
 -- Channels: P:{b}:w:MEMBER    of a scope, P:{b}:w of all scopes of the bucket; what is said is told at `announce`
 --
--- Fields of a scope: '=' .. key holds nine digits of revision and the JSON text (none: deleted).  Head fields:
+-- Fields of a scope: '=' .. key holds nine digits of revision and the text (none: deleted): JSON, behind a date if its caller
+-- gave one ('@' and nine digits of microseconds).  Head fields:
 --   i incarnation    r scope revision   b birth     c last cleared    x deleted      f flushed through
 --   p purged: tombstones of entries up to here have been flushed and dropped    y to be revalidated
 --   n living keys    z bytes of values  v revision of the values  h revision of the head  u updated
@@ -54,6 +55,16 @@ local function rev_digits(n)
     n = (n - d) / 64
   end
   return s
+end
+
+-- The length of the date in front of a text's JSON, which never begins with '@'.
+local function date_length(text)
+  return string.byte(text, 1) == 64 and 10 or 0
+end
+
+-- Bytes of JSON in a text: what limits count.
+local function json_size(text)
+  return #text - date_length(text)
 end
 
 local NOW

@@ -1,6 +1,7 @@
 #!lua
 -- include: prelude writing
--- Writes any mix of scopes in one atomic step: set, delete, increment, append, each optionally only if unchanged.
+-- Writes any mix of scopes in one atomic step: set, delete, increment, append, each optionally only if unchanged,
+-- and set unless what is there is of a later time.
 --
 -- KEYS   per part: control of its bucket, hash of its scope (of a temp: part: the temp hash; the session's part is first then)
 -- ARGV   four limits, the operation and the lease (writing.lua), then the parts; those of namespaces come behind their session

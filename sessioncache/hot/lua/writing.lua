@@ -57,7 +57,7 @@ local function add(text, by)
 end
 
 local function put(p, field, text, old)
-  p.z = p.z + #text - (old and #old or 0)
+  p.z = p.z + json_size(text) - (old and json_size(old) or 0)
   p.n = p.n + (old and 0 or 1)
   p.values[#p.values + 1] = field
   p.values[#p.values + 1] = text
@@ -65,7 +65,7 @@ local function put(p, field, text, old)
 end
 
 local function drop(p, field, old)
-  p.z = p.z - #old
+  p.z = p.z - json_size(old)
   p.n = p.n - 1
   p.marks[#p.marks + 1] = field
   if p.kind == 't' then p.dropped[#p.dropped + 1] = field
@@ -86,8 +86,20 @@ local function clear(p)
   return n - p.n
 end
 
+-- Whether an entry is of a later time than a text that bears a date: its own date, else its revision.  Digit by digit, since
+-- a number is exact until 2255 only.
+local function is_later(old, revision, text)
+  local mine = date_length(old) > 0 and string.sub(old, 2, 10) or revision
+  for i = 1, 9 do
+    local there, given = string.byte(mine, i), string.byte(text, i + 1)
+    if there ~= given then return there > given end
+  end
+  return false
+end
+
 -- One operation: S set, D delete, I increment, A append, only where the entry has the expected revision ('*' any, '' absent);
--- C clears the scope.  Returns a refusal, or nil after noting what is to be done.
+-- R sets what bears a date unless the entry is of a later time; C clears the scope.
+-- Returns a refusal, or nil after noting what is to be done.
 local function operate(p, number, code, key, text, expected)
   if code == 'C' then
     p.results[number] = clear(p)
@@ -100,20 +112,24 @@ local function operate(p, number, code, key, text, expected)
   if code == 'D' then
     result = old and 1 or 0
     if old then drop(p, field, old) end
+  elseif code == 'R' and old and is_later(old, revision, text) then
+    result = 0
   else
+    local json = old and (code == 'I' or code == 'A') and string.sub(old, date_length(old) + 1)
     if code == 'I' and old then
-      local sum = add(old, text)
-      if not sum then return {'compute', old, revision} end
+      local sum = add(json, text)
+      if not sum then return {'compute', json, revision} end
       text = sum
     elseif code == 'A' then
-      if old and string.sub(old, 1, 1) ~= '[' then return {'mismatch'} end
-      if old and text == '' then text = old
-      elseif old and old ~= '[]' then text = string.sub(old, 1, -2) .. ',' .. text .. ']'
+      if old and string.sub(json, 1, 1) ~= '[' then return {'mismatch'} end
+      if old and text == '' then text = json
+      elseif old and json ~= '[]' then text = string.sub(json, 1, -2) .. ',' .. text .. ']'
       else text = '[' .. text .. ']' end
     end
-    if #text > LIMIT_VALUE then return {'limit', 'value'} end
+    if json_size(text) > LIMIT_VALUE then return {'limit', 'value'} end
     put(p, field, text, old)
-    if code ~= 'S' then result = text end
+    if code == 'R' then result = 1
+    elseif code ~= 'S' then result = text end
   end
   p.results[number] = result
 end

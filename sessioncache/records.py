@@ -1,0 +1,82 @@
+"""Records: the plain private keys of a session, each with its value and the time of its last change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sessioncache.dates import date_of, dated, json_of
+from sessioncache.errors import InvalidNameError, InvalidValueError
+from sessioncache.hot.calls import Operation
+from sessioncache.names import KeyScope, split_key
+from sessioncache.revisions import DIGITS, LARGEST, decode_revision, revision_time
+from sessioncache.scopes import ScopeRef, hash_id, key_id
+from sessioncache.values import Json, decode_value, encode_value
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ID_DIGITS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One plain private key of a session.
+
+    To be given: `key`, `value`, and `updated_at` where the caller knows better than the cache when the value changed.
+    """
+
+    key: str
+    value: Json
+    updated_at: datetime | None = None
+    """When the value changed (aware; UTC in what the cache gives): the time that was given with it, else that of the
+    write."""
+    id: str = ""
+    """``rec_`` and 24 hexadecimal digits, always the same for one key of one session; filled by the cache."""
+    session_id: str = ""
+    """Filled by the cache."""
+
+
+def upsert_of(record: Record) -> Operation:
+    """The operation that takes a record in.  InvalidNameError for a prefix, InvalidValueError."""
+    if not isinstance(record, Record):
+        kind = type(record).__name__
+        raise InvalidValueError(f"a record must be a Record, not {kind}", path="record", type_name=kind)
+    scope, name = split_key(record.key)
+    if scope is not KeyScope.SESSION:
+        raise InvalidNameError(f"the key of a record must be a session's own, not {record.key!r}")
+    at, json = _micros(record.updated_at), encode_value(name, record.value)
+    return Operation(b"S" if at is None else b"R", name, dated(json, at))
+
+
+def record_of(session: ScopeRef, key: str, value: bytes) -> Record:
+    """The record of one of a session's own keys; `value`: nine digits of revision and the text."""
+    given = date_of(value, DIGITS)
+    return Record(
+        key,
+        decode_value(json_of(value, DIGITS)),
+        revision_time(decode_revision(value[:DIGITS]) if given is None else given),
+        record_id(session, key),
+        session.session,
+    )
+
+
+def record_id(session: ScopeRef, key: str) -> str:
+    """The id of the record of one key of a session."""
+    return "rec_" + hash_id("record", session.id, key_id("", key))[:_ID_DIGITS]
+
+
+def _micros(at: datetime | None) -> int | None:
+    """Microseconds since 1970.  InvalidValueError for what is no such time."""
+    if at is None:
+        return None
+    if not isinstance(at, datetime):
+        raise _refused(at, f"updated_at must be a datetime, not {type(at).__name__}")
+    if at.utcoffset() is None:
+        raise _refused(at, "updated_at must be an aware datetime, this one has no time zone")
+    micros = (at - _EPOCH) // timedelta(microseconds=1)
+    if not 0 <= micros <= LARGEST:
+        raise _refused(at, f"updated_at must lie between 1970 and {revision_time(LARGEST):%Y}")
+    return micros
+
+
+def _refused(at: object, message: str) -> InvalidValueError:
+    return InvalidValueError(message, path="updated_at", type_name=type(at).__name__)
