@@ -33,7 +33,7 @@ print(asyncio.run(upgrade_schema(create_engine(sys.argv[1]))))
 
 DESCRIPTIONS = {
     "sqlite": [
-        "SELECT t.name, c.name, c.type, c.\"notnull\", c.dflt_value, c.pk"
+        'SELECT t.name, c.name, c.type, c."notnull", c.dflt_value, c.pk'
         " FROM sqlite_master t, pragma_table_xinfo(t.name) c WHERE t.type = 'table' ORDER BY t.name, c.cid",
         "SELECT name, sql FROM sqlite_master WHERE type <> 'table' AND sql IS NOT NULL ORDER BY name",
     ],

@@ -57,6 +57,22 @@ def test_a_ledger_without_writes_is_empty() -> None:
     assert Ledger().pending() == []
 
 
+def test_a_record_that_was_left_out_is_not_remembered() -> None:
+    ledger = Ledger()
+    note(ledger, 1, put("a", b"1"))
+    note(ledger, 2, Operation(b"R", "a", b"@---------2"), put("b", b"2"), results=[0, b""])
+    assert only(ledger).entries == {"a": (rev(1), b"1"), "b": (rev(2), b"2")}
+    note(ledger, 3, Operation(b"R", "a", b"@--------12"), results=[1])
+    assert only(ledger).entries["a"] == (rev(3), b"@--------12")
+
+
+def test_a_record_sets_its_key_anew() -> None:
+    ledger = Ledger()
+    note(ledger, 1, put("a", b"1"))
+    note(ledger, 2, Operation(b"R", "a", b"@---------2"), inc=NEW_INC, results=[1])
+    assert only(ledger).incarnation == NEW_INC
+
+
 def test_the_latest_write_of_each_key_is_remembered() -> None:
     ledger = Ledger()
     note(ledger, 1, put("a", b"1"), put("b", b"1"))

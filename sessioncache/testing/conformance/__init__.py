@@ -37,6 +37,7 @@ from sessioncache.testing.conformance.lives import TestLives  # noqa: E402
 from sessioncache.testing.conformance.names import TestLimits, TestNames  # noqa: E402
 from sessioncache.testing.conformance.namespaces import TestNamespaces  # noqa: E402
 from sessioncache.testing.conformance.pages import TestAllApps, TestFind, TestPages  # noqa: E402
+from sessioncache.testing.conformance.records import TestRecords  # noqa: E402
 from sessioncache.testing.conformance.scopes import TestPrefixes, TestSharedScopes, TestTemp  # noqa: E402
 from sessioncache.testing.conformance.sessions import TestSessions  # noqa: E402
 from sessioncache.testing.conformance.touches import TestClearing, TestTitles, TestTouches  # noqa: E402
@@ -66,6 +67,7 @@ __all__ = [
     "TestNamespaces",
     "TestPages",
     "TestPrefixes",
+    "TestRecords",
     "TestResume",
     "TestRevisions",
     "TestSessions",

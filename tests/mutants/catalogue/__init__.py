@@ -12,6 +12,7 @@ from tests.mutants.catalogue import (
     hydrating,
     leasing,
     listing,
+    records,
     spaces,
     vitals,
     watching,
@@ -33,4 +34,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *watching.MUTATIONS,
     *vitals.MUTATIONS,
     *doctoring.MUTATIONS,
+    *records.MUTATIONS,
 )
