@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from sessioncache import Session
-from sessioncache.revisions import ZERO, decode_revision
+from sessioncache import Record, Session
+from sessioncache.revisions import LARGEST, ZERO, decode_revision, revision_time
 from tests.model.base import ModelMachine
 from tests.model.calls import Done, Held, judge_flush, judge_read, judge_write
 from tests.model.observing import StoredHead
@@ -27,6 +27,7 @@ from tests.model.state import (
     created,
     deleted,
     split,
+    upserted,
 )
 
 actors = st.integers(0, 1)
@@ -37,6 +38,8 @@ own_keys = st.sampled_from("aab")
 all_keys = st.builds("".join, st.tuples(st.sampled_from(["", *PREFIXES]), own_keys))
 kinds = st.sampled_from(["number", "number", "list", "text", "null", "poison"])
 states = st.dictionaries(all_keys, kinds, max_size=3)
+times = st.sampled_from([1, 2, 3, LARGEST - 1, LARGEST])
+"""Times that are given: long before any write, or long after."""
 holds = st.sampled_from([None, None, None, 0, 1, 2, 3, 4])
 """Steps after which a call is held; None: it runs to its end."""
 losses = st.sampled_from(["", "", "", "", "hot", "sql"])
@@ -152,6 +155,19 @@ class AgentRules(ModelMachine):
         held, item = self.handle(pick), self.value(key, "text")
         if held is not None:
             self._change(held, Change("append", {key: item}), held.handle.append(key, item), hold, lose)
+
+    @rule(pick=picks, key=own_keys, at=times, hold=holds, lose=losses)
+    def upsert_record(self, pick: int, key: str, at: int, hold: int | None, lose: str) -> None:
+        """Give a record of a given time; an older one than there is changes nothing."""
+        held, value = self.handle(pick), self.value(key, "number")
+        if held is None:
+            return
+
+        def expect(world: World) -> Outcome:
+            return upserted(world, held.name, held.birth, key, value, at)
+
+        run = held.handle.upsert_record(Record(key, value, revision_time(at)))
+        self.call(held.agent, run, judge_write(expect, self.observe), hold, lose)
 
     @rule(pick=picks, key=own_keys, hold=holds, lose=losses)
     def update_if_unchanged(self, pick: int, key: str, hold: int | None, lose: str) -> None:

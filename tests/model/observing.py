@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import redis
 
+from sessioncache.dates import date_of, dated, json_of
 from sessioncache.hot.layout import Layout
 from sessioncache.revisions import DIGITS, ZERO, decode_revision, encode_revision
 from sessioncache.scopes import ScopeKind, ScopeRef, app_ref, bucket_of, namespace_ref, session_ref, user_ref
@@ -25,7 +26,7 @@ POISON = "poison"
 LAYOUT = Layout(PREFIX, BUCKETS)
 
 Row = tuple[int, str, bool]
-"""Revision, text, deleted."""
+"""Revision, text with its date, deleted."""
 Bytes = Mapping[bytes, bytes]
 
 _SHARED = ("user_scope", "app_scope")
@@ -89,9 +90,10 @@ def read_sql(connection: sqlite3.Connection) -> Sql:
     for row in connection.execute(_SESSION_HEAD):
         heads[row[0]] = _session_head(*row[1:])
     rows: dict[str, dict[str, Row]] = {}
-    for scope, space, key, revision, text, gone in connection.execute(
-        "SELECT scope_id, namespace, key, revision, value, deleted FROM sessioncache_state"
+    for scope, space, key, revision, json, at, gone in connection.execute(
+        "SELECT scope_id, namespace, key, revision, value, given_at, deleted FROM sessioncache_state"
     ):
+        text = dated(json.encode(), at).decode()
         rows.setdefault(_OWN_IDS.get((scope, space), scope), {})[key] = (revision, text, bool(gone))
     return Sql(heads, rows, dict(connection.execute("SELECT bucket, incarnation FROM sessioncache_fence").fetchall()))
 
@@ -171,7 +173,8 @@ class View:
             lives[name] = None
             if side.alive:
                 spaces = {space: self._space(NAMESPACES[name, space], side.birth) for space in SPACES}
-                lives[name] = Life(birth, _living(side), self._temp(ref, birth), spaces, side.told, side.updated)
+                own, temp = _living(side), self._temp(ref, birth)
+                lives[name] = Life(birth, own, temp, spaces, side.told, side.updated, _dates(side))
         return World(lives, _living(self._scope(USER_SCOPE)), _living(self._scope(APP_SCOPE)))
 
     def sql_world(self) -> World:
@@ -287,8 +290,16 @@ def _merged(hot: Side, stored: Side, mine: set[bytes]) -> Side:
 
 
 def _living(side: Side) -> Values:
+    return {key: decode_value(json_of(text)) for key, text in _texts(side).items()}
+
+
+def _dates(side: Side) -> dict[str, int]:
+    """The times that were given with keys."""
+    dates = {key: date_of(text) for key, text in _texts(side).items()}
+    return {key: at for key, at in dates.items() if at is not None}
+
+
+def _texts(side: Side) -> dict[str, bytes]:
     return {
-        key: decode_value(text)
-        for key, (revision, text) in side.entries.items()
-        if text and revision > side.cleared and side.alive
+        key: text for key, (revision, text) in side.entries.items() if text and revision > side.cleared and side.alive
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sessioncache import SessionInfo
+from sessioncache.revisions import revision_time
 from tests.model.actors import Agent
 from tests.model.observing import APP_SCOPE, NAMESPACES, USER_SCOPE, session_scope
 from tests.model.state import SESSIONS, SPACES, USER, Told, World
@@ -19,6 +20,8 @@ async def read_all(reader: Agent, world: World) -> World:
         session = await reader.cache.get(USER, name)
         assert dict(session.state) == world.merged(name, session._birth), f"{name} shows {dict(session.state)}"
         assert told_by(session.info) == life.told, f"{name} tells {session.info}, expected {life.told}"
+        times = {record.key: record.updated_at for record in await session.records()}
+        assert {**times, **{key: revision_time(at) for key, at in life.dates.items()}} == times, f"{name} has {times}"
         for space, values in life.spaces.items():
             items = dict(await session.namespace(space).items())
             assert items == values, f"{space} of {name} shows {items}, expected {values}"

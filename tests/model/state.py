@@ -15,6 +15,9 @@ SPACES = ("n1", "n2")
 """Namespaces of each session."""
 PREFIXES = ("", "user:", "app:", "temp:")
 
+NOW = 2**52
+"""Later than all times that are given as past, and earlier than those given as future: when writes take place."""
+
 Values = dict[str, Any]
 Outcome = tuple["World", Any]
 """The world after an operation, and what the operation returns."""
@@ -40,6 +43,8 @@ class Life:
     told: Told = field(default_factory=lambda: Told())
     updated: int = field(default=0, compare=False)
     """When it was last in use, as the tiers say: it must never go back."""
+    dates: dict[str, int] = field(default_factory=dict)
+    """The times that were given with keys, in microseconds."""
 
 
 @dataclass
@@ -148,8 +153,27 @@ def changed(world: World, name: str, birth: bytes, change: Change) -> Outcome:
     """A change through a session's handle."""
     world = world.copy()
     life = world.life(name, birth)
+    if not change.space:
+        _forget_dates(life, change)
     result = change.on(lambda prefix: life.spaces[change.space] if change.space else world.values(name, birth, prefix))
     return world, result
+
+
+def _forget_dates(life: Life, change: Change) -> None:
+    """What is written without a time is of none."""
+    gone = {*life.dates} if change.kind == "clear" else {*change.values, *change.delete}
+    for key in gone:
+        life.dates.pop(key, None)
+
+
+def upserted(world: World, name: str, birth: bytes, key: str, value: Any, at: int) -> Outcome:
+    """A record of a given time, given through a session's handle."""
+    world = world.copy()
+    life = world.life(name, birth)
+    if key in life.keys and at < life.dates.get(key, NOW):
+        return world, False
+    life.keys[key], life.dates[key] = value, at
+    return world, True
 
 
 def changed_shared(world: World, which: str, change: Change) -> Outcome:
@@ -178,7 +202,8 @@ def forked(world: World, name: str, birth: bytes | None, child: str, child_birth
         raise SessionExistsError(child)
     world = world.copy()
     told = Told(parent.told.title, forked_from=name)
-    world.lives[child] = Life(child_birth, deepcopy(parent.keys), spaces=deepcopy(parent.spaces), told=told)
+    life = Life(child_birth, deepcopy(parent.keys), spaces=deepcopy(parent.spaces), told=told, dates=dict(parent.dates))
+    world.lives[child] = life
     return world, None
 
 
