@@ -195,13 +195,12 @@ MUTATIONS = (
         "no tombstone of a key",
         "R14",
         _LUA + "writing.lua",
-        "  in_chunks('HSET', p.hash, values)\nend\n",
+        "  in_chunks('HSET', p.hash, values)\n  announce",
         """  in_chunks('HSET', p.hash, values)
   for i = 1, #values, 2 do
     if string.sub(values[i], 1, 1) == '=' and #values[i + 1] == 9 then call('HDEL', p.hash, values[i]) end
   end
-end
-""",
+  announce""",
         (_LIVES + "test_the_tombstone_of_a_key_stays_until_it_is_acknowledged",),
     ),
     Mutation(
