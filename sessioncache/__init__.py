@@ -51,6 +51,7 @@ if _typing.TYPE_CHECKING:
     from sessioncache.session import Session
     from sessioncache.titles import derive_title
     from sessioncache.watching import Change, Watch
+    from sessioncache.tool import SessionStateTool
 
 __all__ = [
     "APP_PREFIX",
@@ -85,6 +86,7 @@ __all__ = [
     "SessionInfo",
     "SessionNotFoundError",
     "SessionPage",
+    "SessionStateTool",
     "StaleLeaseError",
     "StaleSessionError",
     "TypeMismatchError",
@@ -109,6 +111,7 @@ _LAZY = {
     "SessionInfo": "sessioncache.info",
     "SessionPage": "sessioncache.info",
     "Watch": "sessioncache.watching",
+    "SessionStateTool": "sessioncache.tool",
     "current_session": "sessioncache.ambient",
     "derive_title": "sessioncache.titles",
     "upgrade_schema": "sessioncache.durable.migrate",

@@ -101,6 +101,9 @@ class InvalidValueError(SessionCacheError, ValueError):
 class InvalidNameError(SessionCacheError, ValueError):
     """A name (org, app, user, session id, namespace or key) cannot be used."""
 
+    path: str = ""
+    """Of the agent tool: the argument."""
+
 
 class TypeMismatchError(SessionCacheError, ValueError):
     """The stored value has not the type this operation needs; nothing was written."""

@@ -41,6 +41,7 @@ PUBLIC = {
     "SessionInfo",
     "SessionPage",
     "Watch",
+    "SessionStateTool",
     "current_session",
     "derive_title",
     "new_session_id",

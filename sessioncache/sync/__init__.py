@@ -20,9 +20,10 @@ if _typing.TYPE_CHECKING:
     from sessioncache.sync.cache import SessionCache
     from sessioncache.sync.handle import Namespace, Scope
     from sessioncache.sync.session import Session, current_session
+    from sessioncache.sync.tool import SessionStateTool
     from sessioncache.sync.watching import Watch
 
-__all__ = ["Namespace", "Scope", "Session", "SessionCache", "Watch", "current_session"]
+__all__ = ["Namespace", "Scope", "Session", "SessionCache", "SessionStateTool", "Watch", "current_session"]
 
 # Loaded when they are first used: they bring the Redis client and SQLAlchemy along.
 _LAZY = {
@@ -31,6 +32,7 @@ _LAZY = {
     "Session": "sessioncache.sync.session",
     "SessionCache": "sessioncache.sync.cache",
     "Watch": "sessioncache.sync.watching",
+    "SessionStateTool": "sessioncache.sync.tool",
     "current_session": "sessioncache.sync.session",
 }
 

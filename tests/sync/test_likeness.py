@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sessioncache import Scope, Session, SessionCache, sync
+from sessioncache import Scope, Session, SessionCache, SessionStateTool, sync
 from sessioncache.namespace import Namespace
 from sessioncache.sync.likeness import without_async
 from tests.test_shape import loaded_by
@@ -17,6 +17,7 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
     (Session, sync.Session),
     (Scope, sync.Scope),
     (Namespace, sync.Namespace),
+    (SessionStateTool, sync.SessionStateTool),
 ]
 NOT_FOR_CALLERS = {"apply", "created", "gone", "ledger", "moved", "place", "read", "read_all", "under_lease"}
 """What the package itself asks of an asynchronous handle."""
