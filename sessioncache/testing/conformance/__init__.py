@@ -40,6 +40,7 @@ from sessioncache.testing.conformance.pages import TestAllApps, TestFind, TestPa
 from sessioncache.testing.conformance.records import TestRecords  # noqa: E402
 from sessioncache.testing.conformance.scopes import TestPrefixes, TestSharedScopes, TestTemp  # noqa: E402
 from sessioncache.testing.conformance.sessions import TestSessions  # noqa: E402
+from sessioncache.testing.conformance.tool import TestTool  # noqa: E402
 from sessioncache.testing.conformance.touches import TestClearing, TestTitles, TestTouches  # noqa: E402
 from sessioncache.testing.conformance.updates import TestCounting, TestEdits, TestRevisions, TestUpdates  # noqa: E402
 from sessioncache.testing.conformance.values import TestValues  # noqa: E402
@@ -74,6 +75,7 @@ __all__ = [
     "TestSharedScopes",
     "TestTemp",
     "TestTitles",
+    "TestTool",
     "TestTouches",
     "TestUpdates",
     "TestValues",
