@@ -54,6 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     json_option(flush)
     _add_top(commands)
     _add_doctor(commands)
+    _add_mcp(commands)
     return parser
 
 
@@ -125,6 +126,16 @@ def _add_doctor(commands: Any) -> None:
     json_option(doctor)
 
 
+def _add_mcp(commands: Any) -> None:
+    told = "serve the agent tool of one session to an MCP client, over standard input and output"
+    mcp = _add(commands, "mcp", told, "mcp --app support --user ada --session conversation-1 --create")
+    mcp.add_argument("--app", required=True, help="app of the session")
+    mcp.add_argument("--org", default="", help="org of the session (none)")
+    mcp.add_argument("--user", required=True, help="user of the session")
+    mcp.add_argument("--session", required=True, metavar="ID", help="the session; the client cannot choose another one")
+    mcp.add_argument("--create", action="store_true", help="create the session if it does not exist")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     try:
@@ -168,7 +179,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from sessioncache.cli import commands, doctor, letters, sessions, top
+    from sessioncache.cli import commands, doctor, letters, mcp, sessions, top
     from sessioncache.cli.faults import explain
     from sessioncache.errors import SessionCacheError
 
@@ -181,6 +192,7 @@ def _run(options: argparse.Namespace) -> int:
         "top": top.top,
         "doctor": doctor.doctor,
         "sessions": sessions.sessions,
+        "mcp": mcp.serve,
     }
     try:
         return asyncio.run(run[options.command](options))
