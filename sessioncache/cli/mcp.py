@@ -57,13 +57,13 @@ def take_standard_streams() -> tuple[int, int]:
 
 
 async def _serve(options: argparse.Namespace, incoming: int, outgoing: int) -> None:
-    from sessioncache.cli.wire import Wire
-
     connecting = SessionCache.connect(
         options.redis, options.database, app=options.app, org=options.org, data_dir=options.data_dir
     )
     async with connecting as cache:
         tool = SessionStateTool(await _session(cache, options))
+        from sessioncache.cli.wire import Wire  # half a second, which nobody waits for in vain
+
         await Wire(incoming, outgoing).serve(make_server(tool))
 
 

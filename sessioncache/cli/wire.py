@@ -51,6 +51,8 @@ class Wire:
                 group.start_soon(self._receive, to_server)
                 group.start_soon(self._send, from_server)
                 await server.run(read_stream, write_stream, server.create_initialization_options())
+        except* (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass  # one task was ended while another one handed it a message
         finally:
             self._queue.put(None)
             self._writing.join(_LAST_BYTES)
