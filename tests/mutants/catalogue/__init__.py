@@ -16,6 +16,7 @@ from tests.mutants.catalogue import (
     spaces,
     vitals,
     watching,
+    tool,
     writing,
 )
 from tests.mutants.mutation import Mutation
@@ -35,4 +36,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *vitals.MUTATIONS,
     *doctoring.MUTATIONS,
     *records.MUTATIONS,
+    *tool.MUTATIONS,
 )
