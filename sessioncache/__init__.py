@@ -50,8 +50,8 @@ if _typing.TYPE_CHECKING:
     from sessioncache.scope import Scope
     from sessioncache.session import Session
     from sessioncache.titles import derive_title
-    from sessioncache.watching import Change, Watch
     from sessioncache.tool import SessionStateTool
+    from sessioncache.watching import Change, Watch
 
 __all__ = [
     "APP_PREFIX",

@@ -14,9 +14,9 @@ from tests.mutants.catalogue import (
     listing,
     records,
     spaces,
+    tool,
     vitals,
     watching,
-    tool,
     writing,
 )
 from tests.mutants.mutation import Mutation
