@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import logging as _logging
 import typing as _typing
 
 from sessioncache.errors import (
@@ -97,6 +98,9 @@ __all__ = [
     "new_session_id",
     "upgrade_schema",
 ]
+
+# A program that sets up no logging gets no lines on its terminal.
+_logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
 # Loaded when they are first used: they bring the Redis client and SQLAlchemy along.
 _LAZY = {

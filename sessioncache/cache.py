@@ -50,6 +50,10 @@ class SessionCache:
     """Session state of one app (and org), shared by all processes that use the same Redis and database.
 
     Open it with `connect`, or over a Redis client and an engine of your own, which stay yours to close.
+
+    Besides the errors named at each call, every call may raise HotTierUnavailableError, DurableTierUnavailableError
+    (for what is not hot), InvalidNameError and, if it writes, OutcomeUnknownError, MemoryFullError, BackPressureError,
+    InvalidValueError and LimitExceededError.
     """
 
     def __init__(self, redis: Redis, engine: AsyncEngine, *, app: str, org: str = "", **settings: Any) -> None:

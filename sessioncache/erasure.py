@@ -44,6 +44,7 @@ class ErasureReport:
     """What an erasure found and erased."""
 
     sessions: int
+    """Sessions that the erasure deleted."""
     entries: int
     """Keys with their values, of the sessions, their namespaces and the user's scope; `temp:` keys are not counted."""
 

@@ -59,24 +59,28 @@ class SessionNotFoundError(SessionCacheError, LookupError):
     """There is no such session, or the handle belongs to an earlier life of it."""
 
     session_id: str
+    """The id that was asked for."""
 
 
 class SessionExistsError(SessionCacheError, ValueError):
     """A session with this id exists already; nothing was changed."""
 
     session_id: str
+    """The id that is taken."""
 
 
 class AmbiguousSessionError(SessionCacheError, LookupError):
     """Several sessions bear this id; name the user."""
 
     session_id: str
+    """The id that was asked for."""
 
 
 class StaleSessionError(SessionCacheError):
     """Something else changed what this write was based on; nothing was written."""
 
     keys: tuple[str, ...] = ()
+    """The keys that were changed by others, with their prefixes; empty where the revision was the condition."""
 
 
 class NoSessionError(SessionCacheError, LookupError):
@@ -95,7 +99,9 @@ class InvalidValueError(SessionCacheError, ValueError):
     """A value is not exactly a JSON value; nothing was written."""
 
     path: str
+    """Where in the value, as in ``cfg.items[2].price``."""
     type_name: str
+    """The type that was found there."""
 
 
 class InvalidNameError(SessionCacheError, ValueError):
@@ -109,6 +115,7 @@ class TypeMismatchError(SessionCacheError, ValueError):
     """The stored value has not the type this operation needs; nothing was written."""
 
     key: str
+    """The key, with its prefix."""
 
 
 class LimitExceededError(SessionCacheError, ValueError):
@@ -131,7 +138,9 @@ class BackPressureError(SessionCacheError):
     """Too much is waiting to be flushed; nothing was written."""
 
     dirty: int
+    """Scopes that wait for SQL."""
     oldest_age: float
+    """Seconds for which the oldest of them has waited."""
 
 
 class OutcomeUnknownError(SessionCacheError, TimeoutError):
@@ -150,12 +159,14 @@ class DeadLetterError(SessionCacheError):
     """The database refuses a value that this handle wrote."""
 
     keys: tuple[str, ...] = ()
+    """The keys of one scope whose values are refused, without prefix."""
 
 
 class WriteLostError(SessionCacheError):
     """Redis forgot a write before it was durable, or it cannot be shown any more that it did not."""
 
     keys: tuple[str, ...] = ()
+    """The keys of one scope that were written, without prefix."""
 
 
 class ConfigurationError(SessionCacheError, ValueError):
@@ -166,4 +177,6 @@ class SchemaVersionError(SessionCacheError):
     """The database schema is not the one this version needs."""
 
     found: str | None
+    """The revision of the database; None where it has no schema of ours."""
     needed: str
+    """The revision that this version needs."""

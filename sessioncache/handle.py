@@ -61,7 +61,7 @@ class Handle(ABC):
 
     A write is one atomic step.  Besides the errors named at each call, every call may raise HotTierUnavailableError,
     DurableTierUnavailableError (for what is not hot), InvalidNameError and, if it writes, OutcomeUnknownError,
-    MemoryFullError, InvalidValueError and LimitExceededError.
+    MemoryFullError, BackPressureError, InvalidValueError and LimitExceededError.
     """
 
     def __init__(self, tiers: Tiers, open_ledger: Callable[[], Ledger]) -> None:

@@ -14,9 +14,13 @@ class Identity(NamedTuple):
     """Which session it is: what memory layers, traces and the like key by."""
 
     org: str
+    """The tenant."""
     app: str
+    """The application."""
     user: str
+    """The end user."""
     session_id: str
+    """One conversation of that user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +28,25 @@ class SessionInfo:
     """A session as lists show it."""
 
     id: str
+    """The session id."""
     org: str
+    """The tenant."""
     app: str
+    """The application."""
     user: str
+    """The end user."""
     title: str
+    """Empty if none was given."""
     created_at: datetime
     """Aware, UTC, by the clock of Redis."""
     updated_at: datetime
     """The last write to the session's own keys, touch or rename; shared and `temp:` state do not move it."""
     message_count: int
+    """Messages counted by `touch`."""
     token_total: int
+    """Tokens counted by `touch`."""
     forked_from: str | None
+    """The id of the session that it was forked from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,7 @@ class SessionPage:
     """One page of a list."""
 
     items: list[SessionInfo]
+    """In the order of the list."""
     cursor: str | None
     """What to pass for the next page; None after the last one."""
 

@@ -22,7 +22,7 @@ PACKAGE_FOLDERS = [
     ROOT / "workers" / "sessioncache_worker",
     ROOT / "migrations" / "sessioncache_migrations",
 ]
-CODE_FOLDERS = [*PACKAGE_FOLDERS, ROOT / "tests", ROOT / "benchmarks", ROOT / "docs" / "examples"]
+CODE_FOLDERS = [*PACKAGE_FOLDERS, ROOT / "tests", ROOT / "benchmarks", ROOT / "docs"]
 MAX_MODULE_LINES = 500
 MAX_FUNCTION_LINES = 50
 

@@ -1,0 +1,49 @@
+"""The tutorial, followed word by word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.docs.pages import Block, blocks
+from tests.docs.running import PageRun, empty_folder
+from tests.docs.shell import environment
+from tests.test_wheel import wheel
+
+__all__ = ["wheel"]
+
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+
+
+@pytest.fixture
+def servers(valkey_url: str, postgresql_url: str) -> Mapping[str, str]:
+    """What the page calls the reader's own servers, and what is taken here."""
+    shown = "redis://localhost:6379/0", "postgresql://localhost/sessioncache"
+    return dict(zip(shown, (f"'{valkey_url}'", f"'{postgresql_url}'"), strict=True))
+
+
+def installs(block: Block) -> bool:
+    return "pip install" in block.text
+
+
+def test_the_tutorial_followed_with_what_is_installed_here(servers: Mapping[str, str]) -> None:
+    with empty_folder() as folder, PageRun(folder, environment(), servers) as run:
+        for block in blocks(TUTORIAL):
+            if not installs(block):
+                run.follow(block)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_tutorial_followed_in_a_fresh_environment(servers: Mapping[str, str], wheel: Path) -> None:
+    """Nothing of the checkout is in reach; pip is given the wheel, since it is this one that is tried."""
+    pins = wheel.parent / "pins.txt"
+    own = f"sessioncache @ {wheel.as_uri()}\n"
+    pins.write_text(own + (ROOT / "constraints.txt").read_text())
+    env = {name: value for name, value in environment(PIP_CONSTRAINT=str(pins)).items() if name != "PYTHONPATH"}
+    with empty_folder() as folder, PageRun(folder, env, servers, seconds=300) as run:
+        for block in blocks(TUTORIAL):
+            run.follow(block)
