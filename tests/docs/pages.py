@@ -15,6 +15,9 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
+SERVERS = "redis://localhost:6379/0", "postgresql://localhost/sessioncache"
+"""What pages call the servers of the reader's own."""
+
 NOT_CODE = frozenset({"text"})
 """Languages of blocks that nobody takes for something to run."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.docs.pages import NOT_CODE, Block, agrees, blocks, pages, steps
+from tests.conftest import ROOT, StartRedis
+from tests.docs.pages import NOT_CODE, SERVERS, Block, agrees, blocks, pages, steps
 from tests.docs.running import PageRun, empty_folder
 from tests.docs.shell import environment
 from tests.docs.test_tutorial import TUTORIAL
@@ -19,11 +20,22 @@ MOST_NOT_RUN = 20
 _INDENTED = re.compile(r"^ {4,}(?:\$|python|pip|make|sessioncache|import|from) .*", re.MULTILINE)
 
 
+@pytest.fixture
+def servers(start_redis: StartRedis, postgresql_url: str) -> Mapping[str, str]:
+    """Servers in place of the reader's; Redis is the page's own, since pages change its settings."""
+    server = start_redis("redis")
+    urls = dict(zip(SERVERS, (f"'{server.url}'", f"'{postgresql_url}'"), strict=True))
+    return {**urls, "redis-cli ": f"redis-cli -s {server.socket} "}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_block_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_of_a_page_runs(
+    page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     for name in ("SESSIONCACHE_REDIS_URL", "SESSIONCACHE_DATABASE_URL", "SESSIONCACHE_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
-    with empty_folder() as folder, PageRun(folder, environment()) as run:
+    instead = request.getfixturevalue("servers") if any(url in page.read_text() for url in SERVERS) else {}
+    with empty_folder() as folder, PageRun(folder, environment(), instead) as run:
         for block in blocks(page):
             run.follow(block)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.docs.pages import Block, blocks
+from tests.docs.pages import SERVERS, Block, blocks
 from tests.docs.running import PageRun, empty_folder
 from tests.docs.shell import environment
 from tests.test_wheel import wheel
@@ -21,8 +21,7 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 @pytest.fixture
 def servers(valkey_url: str, postgresql_url: str) -> Mapping[str, str]:
     """What the page calls the reader's own servers, and what is taken here."""
-    shown = "redis://localhost:6379/0", "postgresql://localhost/sessioncache"
-    return dict(zip(shown, (f"'{valkey_url}'", f"'{postgresql_url}'"), strict=True))
+    return dict(zip(SERVERS, (f"'{valkey_url}'", f"'{postgresql_url}'"), strict=True))
 
 
 def installs(block: Block) -> bool:
