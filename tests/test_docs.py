@@ -11,6 +11,8 @@ from tests.conftest import ROOT
 
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
+_LINK = re.compile(r"\]\((?!\w+:)([^)#]*)#?([^)]*)\)")
+
 
 def named_tests(document: Path) -> list[tuple[str, str]]:
     return _NAMED.findall(document.read_text())
@@ -27,6 +29,22 @@ def test_every_test_that_a_document_names_exists(document: Path) -> None:
         if not (ROOT / file).is_file() or (name and f"def {name}(" not in (ROOT / file).read_text())
     ]
     assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_to_a_file_and_a_heading(document: Path) -> None:
+    dead = []
+    for file, heading in _LINK.findall(document.read_text()):
+        target = (document.parent / file).resolve() if file else document
+        if not target.exists() or (heading and heading not in headings(target)):
+            dead.append(f"{file}#{heading}")
+    assert dead == []
+
+
+def headings(document: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    found = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
 def test_each_row_of_the_table_of_features_names_a_test() -> None:

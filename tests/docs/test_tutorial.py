@@ -39,10 +39,9 @@ def test_the_tutorial_followed_with_what_is_installed_here(servers: Mapping[str,
 @pytest.mark.timeout(900)
 def test_the_tutorial_followed_in_a_fresh_environment(servers: Mapping[str, str], wheel: Path) -> None:
     """Nothing of the checkout is in reach; pip is given the wheel, since it is this one that is tried."""
-    pins = wheel.parent / "pins.txt"
-    own = f"sessioncache @ {wheel.as_uri()}\n"
-    pins.write_text(own + (ROOT / "constraints.txt").read_text())
-    env = {name: value for name, value in environment(PIP_CONSTRAINT=str(pins)).items() if name != "PYTHONPATH"}
-    with empty_folder() as folder, PageRun(folder, env, servers, seconds=300) as run:
+    env = environment(PIP_CONSTRAINT=str(ROOT / "constraints.txt"))
+    env.pop("PYTHONPATH", None)
+    instead = {**servers, '"sessioncache[': f'"{wheel}['}
+    with empty_folder() as folder, PageRun(folder, env, instead, seconds=300) as run:
         for block in blocks(TUTORIAL):
             run.follow(block)
