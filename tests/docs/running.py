@@ -25,17 +25,26 @@ from tests.embedded_helpers import wait_closed
 from tests.servers import short_folder
 
 
-@contextlib.contextmanager
-def empty_folder() -> Iterator[Path]:
-    """A folder that is current within the block; what was begun in its data folder has ended after it."""
-    path = short_folder()
-    try:
-        with contextlib.chdir(path):
-            yield path
-        if (path / ".sessioncache" / data_folder.KEEPER_LOCK).exists():
-            wait_closed(path / ".sessioncache")
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+class Folders:
+    """Empty folders; the servers of their data folders, which linger for a moment, are waited for all at once."""
+
+    def __init__(self) -> None:
+        self._made: list[Path] = []
+
+    @contextlib.contextmanager
+    def empty(self) -> Iterator[Path]:
+        """A folder that is current within the block."""
+        self._made.append(short_folder())
+        with contextlib.chdir(self._made[-1]):
+            yield self._made[-1]
+
+    def close(self) -> None:
+        """Wait until what was begun in the folders has ended, and remove them."""
+        for path in self._made:
+            if (path / ".sessioncache" / data_folder.KEEPER_LOCK).exists():
+                wait_closed(path / ".sessioncache")
+        for path in self._made:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class PageRun:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import ROOT, StartRedis
 from tests.docs.pages import NOT_CODE, SERVERS, Block, agrees, blocks, pages, steps
-from tests.docs.running import PageRun, empty_folder
+from tests.docs.running import PageRun
 from tests.docs.shell import environment
 from tests.docs.test_tutorial import TUTORIAL
 
@@ -30,12 +30,12 @@ def servers(start_redis: StartRedis, postgresql_url: str) -> Mapping[str, str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_of_a_page_runs(
-    page: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     for name in ("SESSIONCACHE_REDIS_URL", "SESSIONCACHE_DATABASE_URL", "SESSIONCACHE_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
     instead = request.getfixturevalue("servers") if any(url in page.read_text() for url in SERVERS) else {}
-    with empty_folder() as folder, PageRun(folder, environment(), instead) as run:
+    with PageRun(folder, environment(), instead) as run:
         for block in blocks(page):
             run.follow(block)
 

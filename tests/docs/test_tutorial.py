@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.docs.pages import SERVERS, Block, blocks
-from tests.docs.running import PageRun, empty_folder
+from tests.docs.running import PageRun
 from tests.docs.shell import environment
 from tests.test_wheel import wheel
 
@@ -28,8 +28,9 @@ def installs(block: Block) -> bool:
     return "pip install" in block.text
 
 
-def test_the_tutorial_followed_with_what_is_installed_here(servers: Mapping[str, str]) -> None:
-    with empty_folder() as folder, PageRun(folder, environment(), servers) as run:
+@pytest.mark.timeout(300)
+def test_the_tutorial_followed_with_what_is_installed_here(folder: Path, servers: Mapping[str, str]) -> None:
+    with PageRun(folder, environment(), servers) as run:
         for block in blocks(TUTORIAL):
             if not installs(block):
                 run.follow(block)
@@ -37,11 +38,11 @@ def test_the_tutorial_followed_with_what_is_installed_here(servers: Mapping[str,
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_tutorial_followed_in_a_fresh_environment(servers: Mapping[str, str], wheel: Path) -> None:
+def test_the_tutorial_followed_in_a_fresh_environment(folder: Path, servers: Mapping[str, str], wheel: Path) -> None:
     """Nothing of the checkout is in reach; pip is given the wheel, since it is this one that is tried."""
     env = environment(PIP_CONSTRAINT=str(ROOT / "constraints.txt"))
     env.pop("PYTHONPATH", None)
     instead = {**servers, '"sessioncache[': f'"{wheel}['}
-    with empty_folder() as folder, PageRun(folder, env, instead, seconds=300) as run:
+    with PageRun(folder, env, instead, seconds=300) as run:
         for block in blocks(TUTORIAL):
             run.follow(block)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging as _logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sessioncache_worker.worker import FlushWorker
 
 __all__ = ["FlushWorker"]
+
+# A program that sets up no logging gets no lines on its terminal.
+_logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
