@@ -25,7 +25,9 @@ class Record:
     """
 
     key: str
+    """The key; it has no prefix."""
     value: Json
+    """Any JSON value."""
     updated_at: datetime | None = None
     """When the value changed (aware; UTC in what the cache gives): the time that was given with it, else that of the
     write."""
