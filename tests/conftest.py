@@ -147,12 +147,17 @@ def start_postgresql() -> Iterator[StartPostgreSQL]:
         server.destroy()
 
 
+@pytest.fixture(scope="session")
+def postgresql_database(postgresql_server: PostgreSQLServer) -> str:
+    """The name of one database for the whole run, emptied by `postgresql_url`."""
+    return postgresql_server.create_database()
+
+
 @pytest.fixture
-def postgresql_url(postgresql_server: PostgreSQLServer) -> Iterator[str]:
-    """The URL of an empty PostgreSQL database of this test's own."""
-    name = postgresql_server.create_database()
-    yield postgresql_server.url(name)
-    postgresql_server.drop_database(name)
+def postgresql_url(postgresql_server: PostgreSQLServer, postgresql_database: str) -> str:
+    """The URL of an empty PostgreSQL database."""
+    postgresql_server.empty_database(postgresql_database)
+    return postgresql_server.url(postgresql_database)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import pwd
+import random
 import secrets
 import shutil
 import signal
@@ -26,6 +27,8 @@ RedisKind = Literal["valkey", "redis"]
 
 _START_TIMEOUT = 20.0
 _STOP_TIMEOUT = 20.0
+_PORTS = range(20_000, 32_000)
+"""Below those of outgoing connections: none takes the port of a server that does not run yet, or is stopped."""
 
 
 class ServerMissingError(Exception):
@@ -39,9 +42,14 @@ def short_folder() -> Path:
 
 def free_port() -> int:
     """A TCP port of the loopback interface that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return next(port for port in random.sample(_PORTS, 100) if _is_free(port))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
 
 
 class Server:
@@ -233,13 +241,19 @@ class PostgreSQLServer(Server):
         self.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'").format(sql.Identifier(name)))
         return name
 
+    def empty_database(self, name: str) -> None:
+        """Make a database as it was when it was created, whoever is still connected to it."""
+        ended = sql.SQL("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = {}")
+        self.execute(ended.format(sql.Literal(name)))
+        self.execute(sql.SQL("DROP SCHEMA public CASCADE; CREATE SCHEMA public; SELECT pg_stat_reset()"), name)
+
     def drop_database(self, name: str) -> None:
         """Drop a database, whoever is still connected to it."""
         self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
-    def execute(self, statement: sql.Composed | sql.SQL) -> None:
-        """Execute one statement as the superuser in the maintenance database."""
-        with psycopg.connect(self.url(), autocommit=True) as connection:
+    def execute(self, statement: sql.Composed | sql.SQL, database: str = "postgres") -> None:
+        """Execute one statement as the superuser, in the maintenance database unless another is named."""
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
             connection.execute(statement)
 
     def restart(self, **config: Any) -> Self:
