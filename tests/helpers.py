@@ -47,14 +47,21 @@ _new_file: list[bytes] = []
 
 async def upgrade(database_url: str) -> None:
     """Give a database our schema; a new SQLite file gets it as a copy of the first one's, which is much faster."""
-    path = Path(database_url.removeprefix("sqlite:///"))
-    if not database_url.startswith("sqlite") or path.exists():
-        await _migrate(database_url)
+    new = _is_new_file(database_url)
+    if new and _new_file:
+        _sqlite_file(database_url).write_bytes(_new_file[0])
         return
-    if not _new_file:
-        await _migrate(database_url)
-        _new_file.append(path.read_bytes())
-    path.write_bytes(_new_file[0])
+    await _migrate(database_url)
+    if new:
+        _new_file.append(_sqlite_file(database_url).read_bytes())
+
+
+def _is_new_file(database_url: str) -> bool:
+    return database_url.startswith("sqlite") and not _sqlite_file(database_url).exists()
+
+
+def _sqlite_file(database_url: str) -> Path:
+    return Path(database_url.removeprefix("sqlite:///"))
 
 
 async def _migrate(database_url: str) -> None:

@@ -15,6 +15,8 @@ from tests.helpers import Urls, connect, raw, upgrade
 from tests.proxy import Proxy
 from tests.waiting import wait_until_async
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(params=["valkey", "redis_server"])
 async def proxy(request: pytest.FixtureRequest) -> AsyncIterator[Proxy]:

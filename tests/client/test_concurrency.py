@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
+
 from sessioncache import SessionCache
 from tests.helpers import Urls, app, drain, evict, stored_values
+
+pytestmark = pytest.mark.alone
 
 
 async def test_a_thousand_concurrent_calls_succeed_on_the_defaults(cache: SessionCache, urls: Urls) -> None:

@@ -12,6 +12,8 @@ from tests.helpers import Urls, connect, drain, evict, session, start_worker, st
 from tests.proxy import Proxy
 from tests.servers import PostgreSQLServer
 
+pytestmark = pytest.mark.alone
+
 
 class Away:
     """PostgreSQL behind a proxy."""
