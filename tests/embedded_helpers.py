@@ -34,16 +34,20 @@ async def main():
 asyncio.run(main())
 """
 
-# Opens the folder and forks.  The parent ends when it is told a line; the child stays until standard input ends.
+# Opens the folder and forks.  The parent ends when it is told a line; the child stays until standard input ends, which
+# both have: it does not read while the parent waits, lest it takes the parent's line.
 FORKING_USER = """
-import asyncio, os, sys
+import asyncio, os, sys, time
 from sessioncache.embedded import Embedded
 
 embedded = asyncio.run(Embedded.open(sys.argv[1], start_worker=False))
+parent = os.getpid()
 if os.fork() == 0:
     if sys.argv[2] == "closes":
         asyncio.run(embedded.aclose())
     print("child", flush=True)
+    while os.getppid() == parent:
+        time.sleep(0.01)
     sys.stdin.read()
     os._exit(0)
 sys.stdin.readline()
