@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sessioncache import SessionCache, SessionStateTool
 from tests.helpers import Urls, drain, session, settle, stored_namespaces
 from tests.tool.pinging import Pinging
@@ -10,6 +12,8 @@ KEYS = 10_000
 TEXTS = {f"key{number}": f"text {number}" for number in range(KEYS)}
 MOST_MILLISECONDS = 500
 """A clear takes some 20 ms of a processor (`benchmarks/clear.py`); other tests may have it at the time."""
+
+pytestmark = pytest.mark.alone
 
 
 async def test_ten_thousand_keys_unflushed_and_wholly_evicted(cache: SessionCache, urls: Urls) -> None:
