@@ -14,9 +14,10 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
+from sessioncache.figures import told_seconds
+
 _JOINERS = "\u200c\u200d"
 """Invisible, and part of ordinary words and emoji."""
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def is_terminal() -> bool:
@@ -63,11 +64,8 @@ def exact(moment: datetime) -> str:
 
 def age(moment: datetime) -> str:
     """How long ago it was, in its largest unit."""
-    seconds = max(0.0, (datetime.now(moment.tzinfo) - moment).total_seconds())
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return f"{seconds // size:.0f} {unit} ago"
-    return "now"
+    seconds = int((datetime.now(moment.tzinfo) - moment).total_seconds())
+    return f"{told_seconds(seconds)} ago" if seconds > 0 else "now"
 
 
 def print_json(answer: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sessioncache.cli.figures import told_bytes, told_number, told_seconds, told_time
+from sessioncache.figures import told_bytes, told_number, told_seconds, told_time
 from sessioncache.hot.rates import lags_between, percentile, rates_between
 from sessioncache.hot.vitals import Pulse
 

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from sessioncache.cli.figures import sparkline, told_bytes, told_number, told_seconds, told_time
+from sessioncache.figures import sparkline, told_bytes, told_number, told_seconds, told_time
 from sessioncache.hot.rates import lags_between, percentile, rates_between
 from sessioncache.hot.vitals import Pulse, WorkerPulse
 from sessioncache.settings import CacheSettings

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sessioncache.health.finding import Finding, bad, duration, good, warning
+from sessioncache.figures import told_seconds
+from sessioncache.health.finding import Finding, bad, good, warning
 from sessioncache.hot.vitals import WorkerPulse
 from sessioncache.settings import CacheSettings, WorkerSettings
 
@@ -25,11 +26,11 @@ def judge_workers(workers: Sequence[WorkerPulse], *, embedded: bool = False) -> 
     if not ages:
         return bad("workers", "none runs: nothing is flushed", advice)
     if not living:
-        return bad("workers", f"none is alive: the last heartbeat was {duration(ages[0])} ago", advice)
-    found = f"{len(living)} alive, the latest heartbeat {duration(ages[0])} ago"
+        return bad("workers", f"none is alive: the last heartbeat was {told_seconds(ages[0])} ago", advice)
+    found = f"{len(living)} alive, the latest heartbeat {told_seconds(ages[0])} ago"
     if late := [age for age in ages if age > _SILENT]:
         advice = "find out what became of them; a heartbeat is forgotten after an hour"
-        return warning("workers", f"{found}; {len(late)} silent for up to {duration(late[-1])}", advice)
+        return warning("workers", f"{found}; {len(late)} silent for up to {told_seconds(late[-1])}", advice)
     return good("workers", found)
 
 
@@ -37,9 +38,11 @@ def judge_oldest(age: float | None, delay: float, settings: CacheSettings) -> Fi
     """How long (seconds) the oldest dirt has been waiting; None: there is none."""
     if age is None:
         return good("oldest dirty", "nothing is dirty")
-    found = f"{duration(age)} old (flush delay {delay:g} s)"
+    found = f"{told_seconds(age)} old (flush delay {delay:g} s)"
     if age > settings.max_dirty_age / 2:
-        return bad("oldest dirty", f"{found}; writes are refused from {duration(settings.max_dirty_age)}", _SEE_WORKERS)
+        return bad(
+            "oldest dirty", f"{found}; writes are refused from {told_seconds(settings.max_dirty_age)}", _SEE_WORKERS
+        )
     if age > delay + _SLACK:
         return warning("oldest dirty", found, _SEE_WORKERS)
     return good("oldest dirty", found)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sessioncache.health.finding import Finding, Level, bad, duration, good, warning
+from sessioncache.figures import told_seconds
+from sessioncache.health.finding import Finding, Level, bad, good, warning
 from sessioncache.health.sql_facts import History
 from sessioncache.hot.vitals import Incarnation
 from sessioncache.installation import INSTALLATION
@@ -68,7 +69,7 @@ def judge_incarnations(history: History, *, embedded: bool) -> Finding:
         return good("incarnations", "no change within a day")
     found = (
         f"{history.last_hour} changes within an hour, {history.last_day} within a day (counted by bucket), "
-        f"the last {duration(history.since_last or 0.0)} ago"
+        f"the last {told_seconds(history.since_last or 0.0)} ago"
     )
     if embedded:
         return good("incarnations", f"{found}: one for each start of the embedded server")
@@ -84,7 +85,7 @@ def judge_clocks(redis: float | None, database: float | None) -> Finding:
     apart = max(among) - min(among)
     if apart <= _APART:
         return good("clocks", f"within {max(apart, 0.001):.3f} s of each other")
-    told = ", ".join(f"{name} is {duration(abs(o))} {'ahead' if o > 0 else 'behind'}" for name, o in known.items())
+    told = ", ".join(f"{name} is {told_seconds(abs(o))} {'ahead' if o > 0 else 'behind'}" for name, o in known.items())
     level = Level.BAD if apart > _FAR_APART else Level.WARNING
     advice = "keep all clocks together by NTP: times of sessions, leases and retention are told by them"
     return Finding("clocks", level, f"compared with this machine, {told}", advice)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-_UNITS = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
-
 
 class Level(StrEnum):
     """How one thing stands."""
@@ -58,14 +56,6 @@ def warning(name: str, found: str, advice: str) -> Finding:
 def bad(name: str, found: str, advice: str) -> Finding:
     """Something is to be done."""
     return Finding(name, Level.BAD, found, advice)
-
-
-def duration(seconds: float) -> str:
-    """A length of time as people say it."""
-    for size, unit in _UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
 
 
 def version_of(text: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sessioncache.figures import told_bytes
 from sessioncache.health.finding import Finding, bad, good, version_of, warning
 from sessioncache.health.redis_facts import RedisFacts
 
@@ -84,10 +85,10 @@ def judge_memory(facts: RedisFacts) -> Finding:
     if used is None:
         return warning("memory", "it is unknown: INFO does not tell", "see that maxmemory is set, and far from reached")
     if not most:
-        found = f"{_size(used)} used, without a limit: the system may end Redis when its own memory is full"
+        found = f"{told_bytes(used)} used, without a limit: the system may end Redis when its own memory is full"
         return warning("memory", found, "CONFIG SET maxmemory to what the machine can spare")
     share = used / most
-    found = f"{_size(used)} of {_size(most)} used ({share:.0%})"
+    found = f"{told_bytes(used)} of {told_bytes(most)} used ({share:.0%})"
     if share > _NEARLY_FULL:
         advice = "raise maxmemory, or lower the caches' idle_ttl; when it is full, writes are refused"
         return bad("memory", found, advice) if share > _FULL else warning("memory", found, advice)
@@ -97,10 +98,3 @@ def judge_memory(facts: RedisFacts) -> Finding:
 def _number(info: Mapping[str, str], name: str) -> int | None:
     text = info.get(name, "")
     return int(text) if text.isdigit() else None
-
-
-def _size(count: int) -> str:
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count / 1024:.0f} KiB"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sessioncache.cli.figures import sparkline, told_bytes, told_number, told_seconds
 from sessioncache.cli.pulses import as_json, as_line
 from sessioncache.cli.screen import render
+from sessioncache.figures import sparkline, told_bytes, told_number, told_seconds
 from sessioncache.hot.rates import Rates, lags_between, percentile, rates_between
 from sessioncache.hot.vitals import Incarnation, Pulse, ServerPulse, WorkerPulse, lag_seconds
 from sessioncache.settings import CacheSettings
@@ -92,7 +92,11 @@ def test_percentiles_are_the_step_that_holds_the_row_in_question() -> None:
         (0.0, "0 ms"),
         (0.83, "830 ms"),
         (1.0, "1 s"),
-        (61.5, "61.5 s"),
+        (9.876, "9.88 s"),
+        (42.4, "42 s"),
+        (119.0, "119 s"),
+        (120.0, "2 min"),
+        (454.2, "8 min"),
         (600.0, "10 min"),
         (3_600.0, "1 h"),
         (5_400.0, "90 min"),

@@ -18,15 +18,15 @@ def told_number(number: float | None) -> str:
 
 
 def told_seconds(seconds: float | None) -> str:
-    """A time span in the largest unit that fits; ``-`` for None."""
+    """A time span in the largest unit that fits, from 10 s on without a fraction; ``-`` for None."""
     if seconds is None:
         return "-"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size or (unit != "min" and seconds == size):
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def told_bytes(number: float) -> str:
