@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections import Counter
 from dataclasses import asdict
 
@@ -12,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sessioncache.cli.printing import is_terminal, plain, print_json
 from sessioncache.health.examination import examine
 from sessioncache.health.finding import Level, Report
 from sessioncache.health.targets import find_targets
@@ -25,11 +24,11 @@ async def doctor(options: argparse.Namespace) -> int:
     targets = find_targets(options.redis, options.database, options.data_dir)
     report = await examine(targets, CacheSettings())
     if options.json:
-        print(json.dumps({"healthy": report.healthy, "findings": [asdict(one) for one in report.findings]}))
-    elif sys.stdout.isatty():
+        print_json({"healthy": report.healthy, "findings": [asdict(one) for one in report.findings]})
+    elif is_terminal():
         Console().print(render(report))
     else:
-        print(plain(report))
+        print(as_lines(report))
     return 3 if report.away else 0 if report.healthy else 1
 
 
@@ -37,22 +36,22 @@ def render(report: Report) -> RenderableType:
     """The report in colours."""
     table = Table.grid(padding=(0, 2))
     for one in report.findings:
-        told = Text(one.found)
+        told = Text(plain(one.found), overflow="fold")
         if one.advice:
-            told.append(f"\n→ {one.advice}", style="italic")
+            told.append(f"\n→ {plain(one.advice)}", style="italic")
         table.add_row(Text(one.level, style=_STYLES[one.level]), Text(one.name, style="bold"), told)
     table.add_row("", "", "")
     table.add_row("", "", Text(summary(report), style="bold green" if report.healthy else "bold red"))
     return table
 
 
-def plain(report: Report) -> str:
+def as_lines(report: Report) -> str:
     """The report as lines for programs that know nothing of terminals: one a finding, then what to do."""
     lines = []
     for one in report.findings:
-        lines.append(f"{one.level:<8} {one.name:<13} {one.found}")
+        lines.append(f"{one.level:<8} {one.name:<13} {plain(one.found)}")
         if one.advice:
-            lines.append(f"{'':<8} {'':<13} -> {one.advice}")
+            lines.append(f"{'':<8} {'':<13} -> {plain(one.advice)}")
     return "\n".join([*lines, summary(report)])
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from sessioncache.cli.printing import plain
 from sessioncache.figures import told_bytes, told_number, told_seconds, told_time
 from sessioncache.hot.rates import lags_between, percentile, rates_between
 from sessioncache.hot.vitals import Pulse
@@ -42,7 +43,7 @@ def as_json(pulses: Sequence[Pulse], away: str) -> str:
 def as_line(pulses: Sequence[Pulse], away: str) -> str:
     """The latest reading as a line of text, for terminals that cannot be drawn on, and logs."""
     if away:
-        return f"Redis is away: {away}; trying again"
+        return f"Redis is away: {plain(away)}; trying again"
     now = pulses[-1]
     rates, lag = (_rates(pulses) or {}), (_lag(pulses) or {})
     about = "" if now.exact else "~"

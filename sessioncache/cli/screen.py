@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from sessioncache.cli.printing import plain
 from sessioncache.figures import sparkline, told_bytes, told_number, told_seconds, told_time
 from sessioncache.hot.rates import lags_between, percentile, rates_between
 from sessioncache.hot.vitals import Pulse, WorkerPulse
@@ -40,7 +41,9 @@ def render(pulses: Sequence[Pulse], *, limits: CacheSettings | None = None, away
         Text("q ends", style="dim"),
     ]
     if away:
-        parts.insert(0, Text(f"Redis is away: {away}; trying again, these are the last figures", style="bold red"))
+        parts.insert(
+            0, Text(f"Redis is away: {plain(away)}; trying again, these are the last figures", style="bold red")
+        )
     return Group(*parts)
 
 
@@ -140,10 +143,5 @@ def _table(workers: Sequence[WorkerPulse]) -> Table:
     for worker in workers:
         age = f"{told_seconds(worker.age)} ago" if worker.alive else f"silent for {told_seconds(worker.age)}"
         style = "green" if worker.alive else "bold red"
-        table.add_row(_plain(worker.name), _plain(worker.host), str(worker.pid or ""), age, style=style)
+        table.add_row(Text(plain(worker.name)), Text(plain(worker.host)), str(worker.pid or ""), age, style=style)
     return table
-
-
-def _plain(name: str) -> Text:
-    """A name as it is: no markup, and nothing that moves the cursor."""
-    return Text("".join(one if one.isprintable() else "?" for one in name))

@@ -20,11 +20,11 @@ from alembic.config import Config
 from rich.console import Console
 from sqlalchemy import Connection
 
-from sessioncache.cli.doctor import plain, render
+from sessioncache.cli.doctor import as_lines, render
 from sessioncache.cli.main import main
 from sessioncache.durable.engine import create_engine
 from sessioncache.health.examination import examine
-from sessioncache.health.finding import Report
+from sessioncache.health.finding import Report, good
 from sessioncache.health.targets import find_targets
 from sessioncache.settings import CacheSettings
 from tests.helpers import Urls, beating, connect, drain, execute, open_worker, raw, start_worker, upgrade
@@ -439,12 +439,21 @@ def test_on_a_terminal_the_same_is_told_in_colours(urls: Urls) -> None:
     shown = drawn(report, force_terminal=True, color_system="standard")
     assert "\x1b[1;31mbad" in shown
     assert "\x1b[32mgood" in shown
-    assert words(drawn(report, color_system=None)) == words(plain(report))
+    assert words(drawn(report, color_system=None)) == words(as_lines(report))
 
 
-def drawn(report: Report, **options: Any) -> str:
+def test_what_was_found_is_told_whole_and_without_control_characters() -> None:
+    found = f"it runs at /{'long/' * 20}\x1b[31m\x07"
+    report = Report([good("redis", found)])
+    assert r"long/\x1b[31m\x07" in as_lines(report)
+    shown = drawn(report, width=40, color_system=None)
+    assert r"/\x1b[31m\x07" in "".join(shown.split())
+    assert not {"\x1b", "\x07", "…"} & set(shown)
+
+
+def drawn(report: Report, *, width: int = 200, **options: Any) -> str:
     """The rendering as text."""
-    console = Console(width=200, **options)
+    console = Console(width=width, **options)
     with console.capture() as capture:
         console.print(render(report))
     return capture.get()
