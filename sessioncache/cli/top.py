@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 
@@ -27,14 +25,11 @@ _HISTORY = 60
 
 async def top(options: argparse.Namespace) -> int:
     """Show the vitals every few seconds.  Only Redis is needed; the database may be away."""
-    try:
-        async with _open_vitals(options) as vitals:
-            # Before the screen is opened: who cannot reach Redis at all is told so in the usual way.
-            first, quitting = await _read(vitals), asyncio.Event()
-            with open_view(json=options.json, quitting=quitting) as show:
-                await _until(quitting, _follow(vitals, first, show, options))
-    except BrokenPipeError:  # whoever read our lines has enough of them
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    async with _open_vitals(options) as vitals:
+        # Before the screen is opened: who cannot reach Redis at all is told so in the usual way.
+        first, quitting = await _read(vitals), asyncio.Event()
+        with open_view(json=options.json, quitting=quitting) as show:
+            await _until(quitting, _follow(vitals, first, show, options))
     return 0
 
 

@@ -25,7 +25,7 @@ Show = Callable[[Sequence[Pulse], str], None]
 def open_view(*, json: bool, quitting: asyncio.Event) -> Iterator[Show]:
     """The view that standard output is good for; `quitting` is set once the user has had enough."""
     console = Console()
-    if json or not console.is_terminal:
+    if json or not console.is_terminal or console.is_dumb_terminal:
         line = as_json if json else as_line
         yield lambda pulses, away: print(line(pulses, away), flush=True)
         return

@@ -78,7 +78,7 @@ def test_a_reader_of_lines_that_goes_away_ends_it_quietly(valkey_url: str) -> No
         assert process.stderr is not None
         assert process.stdout.readline()
         process.stdout.close()
-        assert process.wait(20) == 0
+        assert process.wait(20) == 141
         assert process.stderr.read() == b""
 
 
@@ -135,13 +135,13 @@ def until_away(process: subprocess.Popen[bytes], *, gone: bool) -> None:
 class Terminal:
     """A terminal that ``sessioncache top`` draws on."""
 
-    def __init__(self, redis_url: str) -> None:
+    def __init__(self, redis_url: str, *words: str, kind: str = "xterm") -> None:
         self.keyboard, self.theirs = pty.openpty()
         os.set_blocking(self.keyboard, False)
         self.drawn = b""
         self.modes = self._modes()
-        command = [COMMAND, "top", "--redis", redis_url, "--interval", "0.1"]
-        env = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+        command = [COMMAND, "top", "--redis", redis_url, "--interval", "0.1", *words]
+        env = {**os.environ, "TERM": kind, "COLUMNS": "100", "LINES": "40"}
         self.process = subprocess.Popen(command, stdin=self.theirs, stdout=self.theirs, stderr=self.theirs, env=env)
 
     def shows(self, text: str) -> bool:
@@ -190,6 +190,17 @@ def test_on_a_terminal_it_draws_a_screen_survives_redis_and_ends_with_q(terminal
     assert screen.process.wait(20) == 0
     assert screen.shows("\x1b[?1049l"), "the screen of before is back"
     assert screen.is_as_before()
+
+
+def test_a_terminal_that_cannot_be_drawn_on_gets_lines(valkey_url: str) -> None:
+    terminal = Terminal(valkey_url, "--count", "2", kind="dumb")
+    try:
+        assert terminal.process.wait(20) == 0
+        assert terminal.shows("workers 0 of 0 alive")
+        assert b"\x1b" not in terminal.drawn
+        assert len(terminal.drawn.splitlines()) == 2
+    finally:
+        terminal.close()
 
 
 def test_an_interrupt_leaves_the_terminal_as_it_was(terminal: tuple[Terminal, Any]) -> None:
