@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import Any
 
-from sessioncache.cli.options import EXIT_CODES, add_group, json_option, seconds, span, whole
+from sessioncache.cli.options import EXIT_CODES, Parser, WrongUsage, add_group, json_option, span, whole
 from sessioncache.cli.options import add_command as _add
+from sessioncache.cli.printing import print_json
 from sessioncache.cli.session_options import add_sessions
 
 _CLOSED_PIPE = 141
@@ -36,7 +37,7 @@ exit codes:
 
 def build_parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="sessioncache",
         description="Session state for fleets of AI agents, hot in Redis, durable in SQL.",
         epilog=EXIT_CODES,
@@ -50,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_letters(commands)
     add_sessions(commands)
     flush = _add(commands, "flush", "wait until nothing is dirty", "flush --timeout 10")
-    flush.add_argument("--timeout", metavar="S", type=seconds, default=60.0, help="seconds to wait (60)")
+    flush.add_argument("--timeout", metavar="S", type=span(0), default=60.0, help="seconds to wait (60)")
     json_option(flush)
     _add_top(commands)
     _add_doctor(commands)
@@ -59,7 +60,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_replays(commands: Any) -> None:
-    demo = _add(commands, "demo", "replay the built-in sample on the embedded default, with worker kills, and verify")
+    demo = _add(
+        commands,
+        "demo",
+        "replay the built-in sample on the embedded default, with worker kills, and verify",
+        "demo --data-dir /tmp/demo",
+    )
     replay = _add(
         commands,
         "replay",
@@ -102,9 +108,14 @@ def _add_letters(commands: Any) -> None:
         "retry": "have dead letters flushed again, once the cause is gone",
         "drop": "give dead letters up: their keys go back to what the database has",
     }
-    examples = {"retry": ("dead retry 3f2a90c1d4e5", "dead retry --all"), "drop": ("dead drop 3f2a90c1d4e5",)}
+    examples = {
+        "list": ("dead list --json",),
+        "show": ("dead show 3f2a90c1d4e5",),
+        "retry": ("dead retry 3f2a90c1d4e5", "dead retry --all"),
+        "drop": ("dead drop 3f2a90c1d4e5",),
+    }
     for name, text in told.items():
-        action = _add(actions, name, text, *examples.get(name, ()))
+        action = _add(actions, name, text, *examples[name])
         json_option(action)
         if name == "show":
             action.add_argument("letter", metavar="ID", help="id of the letter")
@@ -114,15 +125,16 @@ def _add_letters(commands: Any) -> None:
 
 
 def _add_top(commands: Any) -> None:
-    parser = _add(commands, "top", "watch what waits for the database, what is flushed, and who does it")
+    told = "watch what waits for the database, what is flushed, and who does it"
+    parser = _add(commands, "top", told, "top --interval 5", "top --count 2 --json")
     parser.add_argument("--interval", metavar="S", type=span(0.1), default=2.0, help="seconds between readings (2)")
     parser.add_argument("--count", metavar="N", type=whole(1), help="end after N readings (never)")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
 def _add_doctor(commands: Any) -> None:
-    doctor = _add(commands, "doctor", "examine both tiers and the way between them; changes nothing")
-    doctor.epilog = DOCTOR
+    told = "examine both tiers and the way between them; changes nothing"
+    doctor = _add(commands, "doctor", told, "doctor", "doctor --json", ends=DOCTOR)
     json_option(doctor)
 
 
@@ -160,7 +172,7 @@ def _discard_output() -> None:
 
 def _main(argv: Sequence[str] | None) -> int:
     parser = build_parser()
-    options = parser.parse_args(argv)
+    options = _parse(parser, sys.argv[1:] if argv is None else argv)
     if options.version:
         from importlib.metadata import version
 
@@ -176,6 +188,15 @@ def _main(argv: Sequence[str] | None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     return _run(options)
+
+
+def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    try:
+        return parser.parse_args(words)
+    except WrongUsage as wrong:
+        if "--json" in words:
+            print_json({"error": wrong.problem, "kind": "ConfigurationError"})
+        raise
 
 
 def _run(options: argparse.Namespace) -> int:

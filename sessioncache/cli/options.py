@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
+
+from sessioncache.cli.printing import note, plain
 
 EXIT_CODES = """\
 exit codes:
@@ -14,19 +17,43 @@ exit codes:
   2    wrong usage or configuration
   3    Redis or the database is out of reach
   130  ended by Ctrl-C
+  141  nobody reads the output any more
 """
 LONGEST = 86_400
 """Most seconds that a command waits."""
 
 
-def add_command(commands: Any, name: str, told: str, *examples: str) -> argparse.ArgumentParser:
-    """A command that works on the tiers; `examples` are command lines without the program's name."""
+class WrongUsage(SystemExit):
+    """The command line cannot be understood; who called it has been told on standard error."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(2)
+        self.problem = problem
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors can be told to programs as well."""
+
+    def error(self, message: str) -> NoReturn:
+        """Tell usage and problem on standard error, and raise WrongUsage."""
+        if message.endswith("arguments are required: ID"):
+            message += " (one that begins with - comes last, behind --)"
+        self.print_usage(sys.stderr)
+        note(f"{self.prog}: error: {plain(message)}")
+        raise WrongUsage(message)
+
+
+def add_command(commands: Any, name: str, told: str, *examples: str, ends: str = EXIT_CODES) -> argparse.ArgumentParser:
+    """A command that works on the tiers.
+
+    `examples`: command lines without the program's name.  `ends`: what its exit codes mean.
+    """
     shown = "".join(f"  sessioncache {example}\n" for example in examples)
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=told,
         description=told[:1].upper() + told[1:] + ".",
-        epilog=(f"examples:\n{shown}\n" if shown else "") + EXIT_CODES,
+        epilog=(f"examples:\n{shown}\n" if shown else "") + ends,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     tier_options(parser)
@@ -71,12 +98,12 @@ def json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def span(least: float) -> Callable[[str], float]:
-    """An argument type: seconds, from `least`, at most a day."""
+    """An argument type: seconds, from `least` to LONGEST."""
 
     def parse(text: str) -> float:
         seconds = float(text)
-        if not least <= seconds <= 86_400:
-            raise argparse.ArgumentTypeError(f"must be from {least} to 86400")
+        if not least <= seconds <= LONGEST:
+            raise argparse.ArgumentTypeError(f"must be seconds from {least:g} to {LONGEST}")
         return seconds
 
     parse.__name__ = "number of seconds"
@@ -96,16 +123,8 @@ def whole(least: int) -> Callable[[str], int]:
     return parse
 
 
-def seconds(text: str) -> float:
-    """An argument type: seconds from 0."""
-    number = float(text)
-    if not 0 <= number <= LONGEST:
-        raise argparse.ArgumentTypeError(f"must be seconds from 0 to {LONGEST}")
-    return number
-
-
 def wait_option(parser: argparse.ArgumentParser) -> None:
     """For commands that write."""
     parser.add_argument(
-        "--wait", metavar="S", type=seconds, help="wait up to S seconds until SQL has it; exit 1 if it has not"
+        "--wait", metavar="S", type=span(0), help="wait up to S seconds until SQL has it; exit 1 if it has not"
     )

@@ -30,7 +30,7 @@ def _add(actions: Any, name: str, told: str) -> argparse.ArgumentParser:
         "export": ("sessions export conversation-1 --output conversation-1.json",),
     }
     parser = add_command(actions, name, told, *examples[name])
-    parser.add_argument("session", metavar="ID", help="the session's id; all users and apps of the org are searched")
+    parser.add_argument("session", metavar="ID", help="the session's id (one that begins with - comes last, behind --)")
     _whose(parser)
     json_option(parser)
     return parser

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import pty
 import re
@@ -55,7 +56,7 @@ def helps() -> list[tuple[str, ...]]:
     sessions_, letters = ("list", "show", "delete", "fork", "export"), ("list", "show", "retry", "drop")
     database = ("upgrade", "current", "check", "restored")
     groups = {"sessions": sessions_, "dead": letters, "db": database}
-    alone = [("demo",), ("replay",), ("flush",), *((group,) for group in groups)]
+    alone = [("demo",), ("replay",), ("flush",), ("top",), ("doctor",), *((group,) for group in groups)]
     return [(), *alone, *((group, action) for group, actions in groups.items() for action in actions)]
 
 
@@ -68,6 +69,11 @@ def test_help_tells_what_a_command_does_and_what_it_ends_with(
     told = capsys.readouterr().out
     assert ended.value.code == 0
     assert "exit codes:" in told
+    assert (
+        not words
+        or (len(words) == 1 and words[0] in ("sessions", "dead", "db"))
+        or "examples:\n  sessioncache " in told
+    )
     assert max(map(len, told.splitlines())) <= 140
 
 
@@ -201,9 +207,23 @@ def listed_to(urls: Urls, output: int) -> tuple[int, str]:
 )
 def test_wrong_use_is_exit_2(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(words)
+        main([*words, "--json"])
     assert ended.value.code == 2
-    assert "usage: sessioncache" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "usage: sessioncache" in said.err
+    told = json.loads(said.out)
+    assert told["kind"] == "ConfigurationError"
+    assert told["error"] in said.err
+
+
+async def test_an_id_that_begins_with_a_dash_comes_last_behind_two_dashes(
+    cache: SessionCache, urls: Urls, run: Run
+) -> None:
+    await cache.create("ada", session_id="--id", state={"a": 1})
+    with pytest.raises(SystemExit):
+        await run("sessions", "show", "--id")
+    tiers = ("--redis", urls.redis, "--database", urls.database)
+    assert await asyncio.to_thread(main, ["sessions", "show", *tiers, "--", "--id"]) == 0
 
 
 # ---- tiers that are away
