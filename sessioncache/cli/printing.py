@@ -6,6 +6,7 @@ Names, titles and values come from users: no control character of theirs reaches
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 import unicodedata
@@ -41,6 +42,22 @@ def _is_harmless(character: str) -> bool:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def shell_word(text: str) -> str:
+    """The text as a word for a shell, to be copied from a terminal."""
+    if plain(text) == text:
+        return shlex.quote(text)
+    escaped = "".join(_shell_escape(c) for c in text)
+    return f"$'{escaped}'"
+
+
+def _shell_escape(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    shown = plain(character)
+    # Of the bytes, and in octal: no shell reads a digit that follows as a part of it.
+    return character if shown == character else "".join(f"\\{byte:03o}" for byte in character.encode())
 
 
 def json_text(value: object) -> str:

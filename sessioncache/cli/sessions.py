@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from sessioncache.cache import SessionCache
 from sessioncache.cli.files import write_file
 from sessioncache.cli.inspection import print_inspection, told_of_inspection
-from sessioncache.cli.printing import age, exact, is_terminal, note, plain, print_json, print_table, width
+from sessioncache.cli.printing import age, exact, is_terminal, note, plain, print_json, print_table, shell_word, width
 from sessioncache.connecting import open_tiers, open_urls
 from sessioncache.errors import (
     AmbiguousSessionError,
@@ -182,7 +181,7 @@ async def _owner(tiers: Tiers, options: argparse.Namespace) -> tuple[str, str]:
     if not meant:
         raise _none(options)
     if len(meant) > 1:
-        choices = "\n".join(f"  --app {_word(app)} --user {_word(user)}" for app, user in meant)
+        choices = "\n".join(f"  --app={shell_word(app)} --user={shell_word(user)}" for app, user in meant)
         raise AmbiguousSessionError(
             f"there are {len(meant)} sessions {options.session!r}, say which:\n{choices}", session_id=options.session
         )
@@ -200,10 +199,6 @@ def _none(options: argparse.Namespace) -> SessionNotFoundError:
 
 def _identity(options: argparse.Namespace, app: str, user: str) -> dict[str, Any]:
     return {"org": options.org, "app": app, "user": user, "id": options.session}
-
-
-def _word(name: str) -> str:
-    return plain(shlex.quote(name))
 
 
 def _named(session_id: str, app: str, user: str) -> str:

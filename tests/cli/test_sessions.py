@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ async def test_of_several_sessions_of_one_id_the_user_and_app_are_asked_for(cach
     await cache.bound_to(app="other").create("ada", session_id="s1", state={"of": "other"})
     said = await run("sessions", "show", "s1", "--json")
     assert (said.code, said.json["kind"]) == (1, "AmbiguousSessionError")
-    for choice in ("--app app --user ada", "--app app --user 'bob smith'", "--app other --user ada"):
+    for choice in ("--app=app --user=ada", "--app=app --user='bob smith'", "--app=other --user=ada"):
         assert choice in said.err
     assert (await run("sessions", "show", "s1", "--user", "ada")).code == 1
 
@@ -173,6 +174,26 @@ async def test_of_several_sessions_of_one_id_the_user_and_app_are_asked_for(cach
     assert await whose("--app", "app", "--user", "ada") == "ada"
     assert await whose("--user", "bob smith") == "bob"
     assert await whose("--app", "other") == "other"
+
+
+async def test_the_choice_between_several_sessions_can_be_copied_whatever_the_names_are(
+    cache: SessionCache, run: Run
+) -> None:
+    users = {EVIL + "7'\\n", "--json", "", "$(id) ''"}
+    for user in users:
+        await cache.create(user, session_id="s1", state={"mine": user})
+    _, *choices = (await run("sessions", "show", "s1")).err.splitlines()
+    owners = set()
+    for choice in choices:
+        seen = await run("sessions", "show", "s1", *as_typed(choice), "--json")
+        owners.add(seen.json["session"]["state"]["mine"])
+    assert owners == users
+
+
+def as_typed(line: str) -> list[str]:
+    """The words that a shell makes of a line."""
+    shell = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True, check=True)
+    return shell.stdout.split("\0")[:-1]
 
 
 async def test_no_control_character_of_a_user_is_printed(cache: SessionCache, run: Run) -> None:
