@@ -22,12 +22,12 @@ _REDIS_AWAY = """\
   what still works: workers and agents go on as soon as it is back;
     the database can be looked at with `db current` and `db check`
   what to do: see that the server runs and can be reached from here, and that --redis or SESSIONCACHE_REDIS_URL
-    names it"""
+    names it, with its password; `sessioncache doctor` examines both tiers"""
 _DATABASE_AWAY = """\
   what still works: sessions that are in Redis, read and written; what is written waits there and is flushed later.
     `sessions show` and `sessions export` find those with --app and --user
   what to do: see that the server runs and can be reached from here, and that --database or SESSIONCACHE_DATABASE_URL
-    names it; then `sessioncache db check`"""
+    names it, with its password; `sessioncache doctor` examines both tiers"""
 
 
 def explain(error: SessionCacheError, options: argparse.Namespace) -> int:

@@ -215,6 +215,8 @@ def explain(error: ResponseError) -> SessionCacheError:
     """What an error reply of Redis means for the caller."""
     if isinstance(error, OutOfMemoryError):
         return MemoryFullError("Redis is out of memory and refuses writes; reads, deletes and flushing work on")
+    if isinstance(error, ReadOnlyError):
+        return NotExecutedError("this Redis is a replica, which takes no writes")
     word = str(error).split(" ", 1)[0][:40]
     if isinstance(error, _NOT_EXECUTED) or word in {"BUSY", "MISCONF", "NOREPLICAS", "LOADING"}:
         return NotExecutedError(f"Redis cannot execute commands now ({type(error).__name__}: {word})")

@@ -22,6 +22,7 @@ from sessioncache import SessionCache
 from sessioncache.cli import commands, main, sessions
 from sessioncache.settings import CacheSettings
 from tests.cli.conftest import Run
+from tests.conftest import StartRedis
 from tests.helpers import Urls, drain
 from tests.rules.poison import refuse_poison
 from tests.waiting import wait_until
@@ -248,6 +249,15 @@ async def test_both_tiers_away_is_exit_3_and_says_which_where_and_what_to_do(run
     for part in ("what still works", "what to do"):
         assert part in said.err
     assert "secret" not in said.out + said.err
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_replica_is_told_as_one(start_redis: StartRedis, urls: Urls, run: Run) -> None:
+    replica = start_redis("valkey", replicaof="127.0.0.1 1", replica_serve_stale_data="yes")
+    said = await run("sessions", "list", on=Urls(replica.url, urls.database))
+    assert said.code == 3
+    assert "is a replica, which takes no writes" in said.err
+    assert "`sessioncache doctor` examines both tiers" in said.err
 
 
 async def test_without_redis_the_database_can_be_looked_at(urls: Urls, run: Run) -> None:
