@@ -14,10 +14,12 @@ from sessioncache.letters import DeadLetter, LetterBox
 from sessioncache.settings import CacheSettings
 
 _COLUMNS = ("id", "scope", "org", "app", "user", "session", "namespace", "key", "reason", "attempts", "since")
+_NONE = "there is no such letter"
 
 
 async def dead(options: argparse.Namespace) -> int:
     """List, show, retry or drop dead letters."""
+    _check_choice(options)
     async with (
         open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
         open_tiers(*urls, CacheSettings()) as tiers,
@@ -37,14 +39,20 @@ async def dead(options: argparse.Namespace) -> int:
         print_json({said: done})
     else:
         print(f"{len(done)} letters {said}")
+    if not chosen and not options.all:
+        note(_NONE)
     return 0 if done or options.all else 1
+
+
+def _check_choice(options: argparse.Namespace) -> None:
+    """Whoever names one letter must never lose others."""
+    if options.action in ("retry", "drop") and bool(options.letter) == options.all:
+        raise ConfigurationError("name the id of a letter, or --all, and not both")
 
 
 def _choose(letters: Sequence[DeadLetter], options: argparse.Namespace) -> list[DeadLetter]:
     if getattr(options, "all", False):
         return list(letters)
-    if not options.letter:
-        raise ConfigurationError("name the id of a letter, or --all")
     return [letter for letter in letters if letter.id == options.letter]
 
 
@@ -69,7 +77,7 @@ def _print_one(chosen: Sequence[DeadLetter], *, as_json: bool) -> int:
     elif told:
         print("\n".join(f"{name}: {plain(value)}" for name, value in told.items()))
     else:
-        note("there is no such letter")
+        note(_NONE)
     return 0 if chosen else 1
 
 

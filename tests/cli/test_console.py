@@ -120,6 +120,21 @@ async def test_letters_are_listed_without_control_characters_and_make_a_flush_ex
     assert "refuses 1 entries" in (await run("flush", "--timeout", "0")).out
 
 
+async def test_whoever_names_one_letter_does_not_drop_others(cache: SessionCache, urls: Urls, run: Run) -> None:
+    refuse_poison(urls.database)
+    for session_id in ("s1", "s2"):
+        await cache.create("ada", session_id=session_id, state={"poison": 1})
+    await drain(urls)
+    letters = [letter["id"] for letter in (await run("dead", "list", "--json")).json["letters"]]
+    for words in ((letters[0], "--all"), ()):
+        refused = await run("dead", "drop", *words, "--json")
+        assert (refused.code, refused.json["kind"]) == (2, "ConfigurationError")
+    unknown = await run("dead", "drop", "none", "--json")
+    assert (unknown.code, unknown.json, unknown.err) == (1, {"dropped": []}, "there is no such letter\n")
+    assert len((await run("dead", "list", "--json")).json["letters"]) == 2
+    assert (await run("dead", "drop", letters[0], "--json")).json == {"dropped": letters[:1]}
+
+
 async def test_a_terminal_gets_a_table_within_its_width_and_no_control_character_of_a_user(
     cache: SessionCache, urls: Urls
 ) -> None:

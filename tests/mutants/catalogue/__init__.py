@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.catalogue import (
     client,
+    commands,
     doctoring,
     ending,
     erasing,
@@ -29,6 +30,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *listing.MUTATIONS,
     *ending.MUTATIONS,
     *client.MUTATIONS,
+    *commands.MUTATIONS,
     *spaces.MUTATIONS,
     *leasing.MUTATIONS,
     *erasing.MUTATIONS,
