@@ -17,6 +17,8 @@ from typing import Any
 
 from sessioncache.figures import told_seconds
 
+_CELL = 9
+"""Columns of a terminal that a cell of a table takes at least, if words are to be read in it."""
 _JOINERS = "\u200c\u200d"
 """Invisible, and part of ordinary words and emoji."""
 
@@ -91,12 +93,22 @@ def print_json(answer: dict[str, Any]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, header: bool = True) -> None:
-    """A table on a terminal; elsewhere a line for each row, with tabs between the columns."""
-    if is_terminal():
+    """On a terminal a table, or where it is too narrow for one a line for each cell; elsewhere lines with tabs."""
+    if not is_terminal():
+        for row in chain([columns] if header else [], rows):
+            print("\t".join(map(plain, row)))
+    elif width() < _CELL * len(columns):
+        _print_cells(columns, rows)
+    else:
         _print_for_people(columns, rows, header)
-        return
-    for row in chain([columns] if header else [], rows):
-        print("\t".join(map(plain, row)))
+
+
+def _print_cells(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    longest = max(map(len, columns))
+    for row in rows:
+        for name, cell in zip(columns, row, strict=True):
+            print(f"{name:<{longest}}  {plain(cell)}")
+        print()
 
 
 def _print_for_people(columns: Sequence[str], rows: Iterable[Sequence[object]], header: bool) -> None:

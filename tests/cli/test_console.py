@@ -152,10 +152,18 @@ async def test_a_terminal_gets_a_table_within_its_width_and_no_control_character
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def on_terminal(urls: Urls, *words: str) -> str:
-    """What a command prints on a terminal of 80 columns."""
+async def test_a_terminal_too_narrow_for_a_table_gets_a_line_for_each_cell(cache: SessionCache, urls: Urls) -> None:
+    await cache.create("ada", session_id="s1", title="One\x1b[31m")
+    lines = (await asyncio.to_thread(on_terminal, urls, "sessions", "list", columns=40)).splitlines()
+    assert lines[:3] == ["id        s1", "app       app", "user      ada"]
+    assert lines[3] == r"title     One\x1b[31m"
+    assert lines[5:] == ["messages  0", "tokens    0", ""]
+
+
+def on_terminal(urls: Urls, *words: str, columns: int = 80) -> str:
+    """What a command prints on a terminal."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = program(urls, *words, stdout=theirs)
     os.close(theirs)
     printed = b""
