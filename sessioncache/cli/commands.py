@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from sessioncache.cli.printing import plain, print_json
+from sessioncache.cli.printing import note, plain, print_json
 from sessioncache.connecting import check_both, open_tiers, open_urls
 from sessioncache.deadline import within
 from sessioncache.durable import migrate
@@ -25,6 +26,9 @@ from sessioncache.replay.run import replay as run_replay
 from sessioncache.restoring import remark_everything
 from sessioncache.settings import CacheSettings
 from sessioncache.tiers import Tiers
+
+_SILENCE = 5.0
+"""Seconds without a word after which somebody at a terminal would think that nothing happens."""
 
 
 async def demo(options: argparse.Namespace) -> int:
@@ -80,7 +84,7 @@ async def db(options: argparse.Namespace) -> int:
     engine = create_engine(_database_of(options))
     try:
         if options.action == "upgrade":
-            answer: dict[str, Any] = {"revision": await migrate.upgrade_schema(engine)}
+            answer: dict[str, Any] = {"revision": await _upgrade(engine)}
         else:
             answer = {"revision": await migrate.current_revision(engine)}
         answer["needed"] = migrate.head_revision()
@@ -96,6 +100,15 @@ async def db(options: argparse.Namespace) -> int:
     return 0 if answer["up_to_date"] or options.action == "current" else 1
 
 
+async def _upgrade(engine: AsyncEngine) -> str:
+    told = "still at work: others hold locks in the database, or there is much to change"
+    notice = asyncio.get_running_loop().call_later(_SILENCE, note, told)
+    try:
+        return await migrate.upgrade_schema(engine)
+    finally:
+        notice.cancel()
+
+
 async def _restored(options: argparse.Namespace) -> int:
     async with (
         open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
@@ -109,7 +122,7 @@ async def _restored(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _explain(engine: Any, answer: dict[str, Any]) -> None:
+async def _explain(engine: AsyncEngine, answer: dict[str, Any]) -> None:
     try:
         await migrate.check_schema(engine)
     except SchemaVersionError as error:

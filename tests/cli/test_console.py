@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import signal
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from sessioncache import SessionCache
 from sessioncache.cli import commands, main, sessions
@@ -176,6 +178,26 @@ def on_terminal(urls: Urls, *words: str, columns: int = 80) -> str:
     assert process.wait(20) == 0, process.communicate()[1]
     process.communicate()
     return printed.decode()
+
+
+def test_an_upgrade_that_waits_for_others_says_so(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = sqlite3.connect(make_url(sqlite_url).database or "", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    told: list[str] = []
+
+    def let_go(text: str) -> None:
+        told.append(text)
+        other.execute("ROLLBACK")
+
+    monkeypatch.setattr(commands, "_SILENCE", 0.1)
+    monkeypatch.setattr(commands, "note", let_go)
+    assert main(["db", "upgrade", "--database", sqlite_url, "--json"]) == 0
+    other.close()
+    assert json.loads(capsys.readouterr().out)["up_to_date"] is True
+    (said,) = told
+    assert "others hold locks" in said
 
 
 # ---- how commands end
