@@ -147,7 +147,8 @@ class Terminal:
     def shows(self, text: str) -> bool:
         """Whether a text has been drawn."""
         with suppress(BlockingIOError):
-            self.drawn += os.read(self.keyboard, 1_000_000)
+            while part := os.read(self.keyboard, 65_536):  # a terminal gives a few thousand bytes at a time
+                self.drawn += part
         return text.encode() in self.drawn
 
     def press(self, key: bytes) -> None:
