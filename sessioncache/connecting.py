@@ -112,10 +112,21 @@ async def open_resources(
     redis_url: str | None, database_url: str | None, data_dir: str, settings: CacheSettings
 ) -> Resources:
     """Tiers behind URLs, or, without any, the embedded default with its worker; checked (see Installation)."""
+    if not redis_url and not database_url:
+        _check_embedded(settings)
     async with AsyncExitStack() as stack:
         urls = await stack.enter_async_context(open_urls(redis_url, database_url, data_dir, start_worker=True))
         tiers = await stack.enter_async_context(open_tiers(*urls, settings))
         return Resources(tiers, stack.pop_all())
+
+
+def _check_embedded(settings: CacheSettings) -> None:
+    usual = CacheSettings()
+    if (settings.prefix, settings.buckets) != (usual.prefix, usual.buckets):
+        raise ConfigurationError(
+            "prefix and buckets are for servers of your own: the embedded default is one installation, whose worker knows "
+            "no other; use another data_dir"
+        )
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from sessioncache.cli.options import installation_of
 from sessioncache.cli.printing import note, plain, print_json
 from sessioncache.connecting import check_both, open_tiers, open_urls
 from sessioncache.deadline import within
@@ -112,7 +113,7 @@ async def _upgrade(engine: AsyncEngine) -> str:
 async def _restored(options: argparse.Namespace) -> int:
     async with (
         open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
-        open_tiers(*urls, CacheSettings()) as tiers,
+        open_tiers(*urls, CacheSettings(**installation_of(options))) as tiers,
     ):
         marked = await remark_everything(tiers)
     if options.json:
@@ -151,7 +152,7 @@ async def flush(options: argparse.Namespace) -> int:
     """Wait until nothing is dirty; what the database refuses is not waited for, and told."""
     async with (
         open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
-        open_tiers(*urls, CacheSettings()) as tiers,
+        open_tiers(*urls, CacheSettings(**installation_of(options))) as tiers,
     ):
         dirty = await _wait_until_clean(tiers, options.timeout)
         with within(tiers.settings.timeout):

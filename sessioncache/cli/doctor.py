@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sessioncache.cli.options import installation_of
 from sessioncache.cli.printing import is_terminal, plain, print_json
 from sessioncache.health.examination import examine
 from sessioncache.health.finding import Level, Report
@@ -22,7 +23,7 @@ _STYLES = {Level.GOOD: "green", Level.WARNING: "yellow", Level.BAD: "bold red"}
 async def doctor(options: argparse.Namespace) -> int:
     """Examine both tiers."""
     targets = find_targets(options.redis, options.database, options.data_dir)
-    report = await examine(targets, CacheSettings())
+    report = await examine(targets, CacheSettings(**installation_of(options)))
     if options.json:
         print_json({"healthy": report.healthy, "findings": [asdict(one) for one in report.findings]})
     elif is_terminal():

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from sessioncache.cli.options import installation_of
 from sessioncache.cli.printing import exact, is_terminal, note, plain, print_json, print_table
 from sessioncache.connecting import open_tiers, open_urls
 from sessioncache.errors import ConfigurationError
@@ -22,7 +23,7 @@ async def dead(options: argparse.Namespace) -> int:
     _check_choice(options)
     async with (
         open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
-        open_tiers(*urls, CacheSettings()) as tiers,
+        open_tiers(*urls, CacheSettings(**installation_of(options))) as tiers,
     ):
         box = LetterBox(tiers)
         letters = await box.list()

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sessioncache.cache import SessionCache
+from sessioncache.cli.options import installation_of
 from sessioncache.errors import ConfigurationError, SessionCacheError, SessionNotFoundError
 from sessioncache.replies import as_text, explanation, is_encodable
 from sessioncache.session import Session
@@ -58,7 +59,12 @@ def take_standard_streams() -> tuple[int, int]:
 
 async def _serve(options: argparse.Namespace, incoming: int, outgoing: int) -> None:
     connecting = SessionCache.connect(
-        options.redis, options.database, app=options.app, org=options.org, data_dir=options.data_dir
+        options.redis,
+        options.database,
+        app=options.app,
+        org=options.org,
+        data_dir=options.data_dir,
+        **installation_of(options),
     )
     async with connecting as cache:
         tool = SessionStateTool(await _session(cache, options))

@@ -90,6 +90,27 @@ def tier_options(parser: argparse.ArgumentParser) -> None:
         default=env("SESSIONCACHE_DATA_DIR", ".sessioncache"),
         help="without URLs: the folder of the embedded default [SESSIONCACHE_DATA_DIR, ./.sessioncache]",
     )
+    parser.add_argument(
+        "--prefix",
+        type=prefix_name,
+        default="sessioncache",
+        help="what the Redis keys of the installation start with, if its caches were told so (sessioncache)",
+    )
+    parser.add_argument(
+        "--buckets", metavar="N", type=whole(1), default=256, help="its partitions, if its caches were told so (256)"
+    )
+
+
+def installation_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that caches, workers and commands of one installation have in common."""
+    return {"prefix": options.prefix, "buckets": options.buckets}
+
+
+def prefix_name(text: str) -> str:
+    """An argument type: what Redis keys may start with."""
+    if not text or set(text) & set("{}\0"):
+        raise argparse.ArgumentTypeError("must not be empty and have no braces")
+    return text
 
 
 def json_option(parser: argparse.ArgumentParser) -> None:

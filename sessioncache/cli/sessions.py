@@ -12,6 +12,7 @@ from typing import Any
 from sessioncache.cache import SessionCache
 from sessioncache.cli.files import write_file
 from sessioncache.cli.inspection import print_inspection, told_of_inspection
+from sessioncache.cli.options import installation_of
 from sessioncache.cli.printing import age, exact, is_terminal, note, plain, print_json, print_table, shell_word, width
 from sessioncache.connecting import open_tiers, open_urls
 from sessioncache.errors import (
@@ -42,7 +43,7 @@ async def sessions(options: argparse.Namespace) -> int:
     act = {"list": _list, "show": _show, "delete": _delete, "fork": _fork, "export": _export}[options.action]
     async with (
         open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
-        open_tiers(*urls, CacheSettings()) as tiers,
+        open_tiers(*urls, CacheSettings(**installation_of(options))) as tiers,
     ):
         return await act(tiers, options)
 

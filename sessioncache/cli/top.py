@@ -72,7 +72,7 @@ async def _open_vitals(options: argparse.Namespace) -> AsyncIterator[Vitals]:
     async with _redis_url(options) as url:
         link = HotLink.from_url(url, connect_timeout=_TIMEOUT)
         try:
-            yield Vitals(link, await _layout(link))
+            yield Vitals(link, await _layout(link, options.prefix))
         finally:
             await link.aclose()
 
@@ -86,9 +86,9 @@ async def _redis_url(options: argparse.Namespace) -> AsyncIterator[str]:
         yield url
 
 
-async def _layout(link: HotLink) -> Layout:
+async def _layout(link: HotLink, prefix: str) -> Layout:
     """As the installation was set up, whatever its number of buckets."""
-    settings = CacheSettings()
+    settings = CacheSettings(prefix=prefix)
     layout = Layout(settings.prefix, settings.buckets)
     with within(_TIMEOUT):
         record = await Incarnations(link, layout).read_record()

@@ -25,7 +25,7 @@ from sessioncache.cli import commands, main, sessions
 from sessioncache.settings import CacheSettings
 from tests.cli.conftest import Run
 from tests.conftest import StartRedis
-from tests.helpers import Urls, drain
+from tests.helpers import Urls, connect, drain, start_worker
 from tests.rules.poison import refuse_poison
 from tests.waiting import wait_until
 
@@ -341,3 +341,23 @@ def test_a_redis_url_that_is_none_is_exit_2(url: str, capsys: pytest.CaptureFixt
     said = capsys.readouterr()
     assert "the Redis URL" in said.err
     assert "secret" not in said.out + said.err
+
+
+async def test_an_installation_of_its_own_prefix_and_buckets_is_served_by_all_commands(urls: Urls, run: Run) -> None:
+    given = ("--prefix", "elsewhere", "--buckets", "16")
+    async with connect(urls, prefix="elsewhere", buckets=16) as cache:
+        await cache.create("ada", session_id="s1", state={"a": 1})
+        assert '"s1"' in (await run("sessions", "list", *given, "--json")).out
+        with start_worker(urls, "--once", *given) as worker:
+            assert worker.finish()[0] == 0
+        assert (await run("flush", *given, "--timeout", "0")).code == 0
+        assert '"dirty_scopes": 0' in (await run("top", *given, "--json", "--count", "1")).out
+        assert "16 of 16" in (await run("doctor", *given)).out
+
+
+@pytest.mark.parametrize("prefix", ["", "{b}"])
+def test_a_prefix_that_is_none_is_wrong_use(prefix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["flush", "--prefix", prefix])
+    assert ended.value.code == 2
+    assert "braces" in capsys.readouterr().err

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from redis.asyncio import Redis
 
@@ -76,6 +79,13 @@ async def test_installations_with_prefixes_of_their_own_share_a_redis(urls: Urls
         await two.create("ada", session_id="s1", state={"a": 2})
         assert (await one.get("ada", "s1")).state["a"] == 1
         assert (await two.get("ada", "s1")).state["a"] == 2
+
+
+@pytest.mark.parametrize("setting", [{"prefix": "elsewhere"}, {"buckets": 16}], ids=str)
+async def test_the_embedded_default_is_one_installation(setting: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="servers of your own"):
+        await SessionCache.connect(app="app", data_dir=str(tmp_path / "data"), **setting)
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize("given", [("http://localhost", "sqlite:///x"), ("redis://localhost", "oracle://h/x")])

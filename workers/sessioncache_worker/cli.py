@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sessioncache.cli.options import tier_options
+from sessioncache.cli.options import installation_of, tier_options
 
 if TYPE_CHECKING:
     from sessioncache.settings import WorkerSettings
@@ -105,7 +105,8 @@ def _settings(options: argparse.Namespace) -> WorkerSettings:
     from sessioncache.settings import WorkerSettings
 
     names = ("flush_delay", "lease", "batch_rows", "grace")
-    return WorkerSettings.of({n: getattr(options, n) for n in names if getattr(options, n) is not None})
+    given = {n: getattr(options, n) for n in names if getattr(options, n) is not None}
+    return WorkerSettings.of(given | installation_of(options))
 
 
 async def _run_until_signal(worker: FlushWorker, grace: float) -> int:
