@@ -119,8 +119,8 @@ def open_log(path: str | Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-def last_lines(path: Path, count: int = 8) -> str:
-    """The end of a log; empty where there is none."""
+def last_lines(path: Path, count: int = 20) -> str:
+    """The end of a log, the last failed start of a server before the present one included; empty where there is none."""
     try:
         return "\n".join(path.read_text(errors="replace").splitlines()[-count:])
     except OSError:
