@@ -124,8 +124,8 @@ def _check_embedded(settings: CacheSettings) -> None:
     usual = CacheSettings()
     if (settings.prefix, settings.buckets) != (usual.prefix, usual.buckets):
         raise ConfigurationError(
-            "prefix and buckets are for servers of your own: the embedded default is one installation, whose worker knows "
-            "no other; use another data_dir"
+            "prefix and buckets are for servers of your own: the embedded default is one installation, whose worker "
+            "knows no other; use another data_dir"
         )
 
 

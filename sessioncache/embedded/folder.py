@@ -120,7 +120,7 @@ def open_log(path: str | Path) -> int:
 
 
 def last_lines(path: Path, count: int = 20) -> str:
-    """The end of a log, the last failed start of a server before the present one included; empty where there is none."""
+    """The end of a log, with the failed start before the present one; empty where there is none."""
     try:
         return "\n".join(path.read_text(errors="replace").splitlines()[-count:])
     except OSError:
