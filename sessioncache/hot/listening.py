@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
@@ -89,12 +91,17 @@ class Listener:
         self._needed = asyncio.Event()
         self._connection: AbstractConnection | None = None
         self._task: asyncio.Task[None] | None = None
+        self._warned = False
+        self._closed = False
+        self._in_use: Counter[Sink] = Counter()
 
     async def listen(self, sink: Sink, timeout: float) -> None:
         """Begin to listen; on return Redis has confirmed it.  `timeout` in seconds.
 
-        HotTierUnavailableError, ConfigurationError where the Redis user may not subscribe.
+        HotTierUnavailableError, ConfigurationError where the Redis user may not subscribe or the cache is closed.
         """
+        if self._closed:
+            raise ConfigurationError("this cache has been closed")
         try:
             async with asyncio.timeout(timeout):
                 await self._subscribe(sink)
@@ -105,10 +112,21 @@ class Listener:
             raise
 
     def leave(self, sink: Sink) -> None:
-        """End to listen.  A channel to which nobody listens any more is left when it next tells something."""
+        """End to listen.  A channel to which nobody listens any more is left soon."""
         for channel in sink.channels:
             if channel in self._sinks:
                 self._sinks[channel].discard(sink)
+
+    @contextmanager
+    def holding(self, sink: Sink) -> Iterator[None]:
+        """Somebody waits for what a sink hears: nothing else may hold it, nor the task that waits."""
+        self._in_use[sink] += 1
+        try:
+            yield
+        finally:
+            self._in_use[sink] -= 1
+            if not self._in_use[sink]:
+                del self._in_use[sink]
 
     async def drop_idle(self) -> None:
         """Close the connection; it is made anew, and whoever listens is told of the interruption."""
@@ -117,13 +135,17 @@ class Listener:
 
     async def aclose(self) -> None:
         """End, and tell whoever still listens."""
-        task, sinks = self._task, {sink for those in self._sinks.values() for sink in those}
+        self._closed = True
+        self._end()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _end(self) -> None:
+        sinks = {sink for those in self._sinks.values() for sink in those}
         self._sinks.clear()
         for sink in sinks:
             sink.closed()
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
 
     async def _subscribe(self, sink: Sink) -> None:
         loop, waited = asyncio.get_running_loop(), []
@@ -132,20 +154,19 @@ class Listener:
             if channel not in self._confirmed:
                 waited.append(self._awaited.setdefault(channel, loop.create_future()))
         self._needed.set()
-        if self._task is None:
+        if self._task is None or self._task.done():
             # In a context of its own: the deadline of this call is not that of the task.
             self._task = asyncio.create_task(self._run(), context=Context())
         elif waited:
-            await self._send(b"SSUBSCRIBE", sink.channels - self._confirmed)
+            with suppress(RedisError, OSError):  # the next connection subscribes to all
+                await self._send(b"SSUBSCRIBE", sink.channels - self._confirmed)
         for confirmation in waited:
             await asyncio.shield(confirmation)
 
-    def _wanted(self) -> set[bytes]:
-        return {channel for channel, sinks in self._sinks.items() if sinks}
-
     async def _send(self, command: bytes, channels: Iterable[bytes]) -> None:
         """To all channels one by one: those of several hash slots must not be in one command."""
-        if self._connection is not None:
+        # One that was dropped would connect itself anew, and hear nothing.
+        if self._connection is not None and self._connection.is_connected:
             commands = pack([(command, channel) for channel in channels])
             await self._connection.send_packed_command(commands, check_health=False)
 
@@ -153,32 +174,56 @@ class Listener:
 
     async def _run(self) -> None:
         """Hear until cancelled, over one connection after the other, while anybody listens."""
-        while True:
-            await self._needed.wait()
-            try:
-                await self._hear()
-            except ResponseError as problem:
-                self._fail(_refused(problem))
-            except (RedisError, OSError) as problem:
-                self._problem = HotTierUnavailableError(f"no answer from Redis: {type(problem).__name__}")
-            except SessionCacheError as problem:
-                self._problem = problem
-            finally:
-                await self._disconnect()
-            await asyncio.sleep(random.uniform(*_PAUSE))
+        try:
+            while True:
+                await self._needed.wait()
+                await self._hear_on()
+                await self._tidy()
+                if not self._sinks:
+                    self._needed.clear()
+                    self._problem = None
+                await asyncio.sleep(random.uniform(*_PAUSE))
+        finally:
+            self._end()
+
+    async def _hear_on(self) -> None:
+        """Hear over one connection, whatever ends it: who listens must not be left without a word."""
+        try:
+            await self._hear()
+        except ResponseError as problem:
+            self._fail(_refused(problem))
+            self._deaf(_refused(problem))
+        except SessionCacheError as problem:
+            self._deaf(problem)
+        except (RedisError, OSError) as problem:  # mostly for a moment only
+            self._problem = HotTierUnavailableError(f"no answer from Redis: {type(problem).__name__}")
+        except Exception as problem:
+            self._deaf(HotTierUnavailableError(f"what Redis says makes no sense: {type(problem).__name__}"))
+        finally:
+            await self._disconnect()
+
+    def _deaf(self, problem: SessionCacheError) -> None:
+        if not self._warned:
+            logger.warning("watches hear nothing for now: %s", problem)
+        self._problem, self._warned = problem, True
 
     async def _hear(self) -> None:
         """Hear over one connection until it breaks, or nobody listens any more."""
         with within(_ANSWER):
             self._connection = await self._link.connect()
-        await self._send(b"SSUBSCRIBE", self._wanted())
+        _unlogged(self._connection)
+        clock = asyncio.get_running_loop().time
+        await self._send(b"SSUBSCRIBE", list(self._sinks))
+        tidied = clock()
         while True:
             message = await self._next(self._connection, _SILENCE)
-            if message is None and not self._wanted():
-                self._needed.clear()
+            if message is None or clock() - tidied > _SILENCE:
+                await self._tidy()
+                tidied = clock()
+            if message is None and not self._sinks:
                 return
             if message is None:
-                await self._connection.send_packed_command(pack([(b"PING",)]), check_health=False)
+                await self._send(b"PING", [b""])
                 message = await self._next(self._connection, _ANSWER)
             if message is None:
                 raise OSError("no answer to PING")
@@ -201,7 +246,7 @@ class Listener:
 
     def _confirm(self, channel: bytes) -> None:
         """Only now nothing more is missed: who listened before may have."""
-        self._problem = None
+        self._problem, self._warned = None, False
         self._confirmed.add(channel)
         confirmation = self._awaited.pop(channel, None)
         if confirmation is not None and not confirmation.done():
@@ -214,9 +259,17 @@ class Listener:
         for sink in sinks:
             sink.heard(channel, payload)
         if not sinks:
+            await self._leave([channel])
+
+    async def _tidy(self) -> None:
+        await self._leave([channel for channel, sinks in self._sinks.items() if not sinks])
+
+    async def _leave(self, channels: list[bytes]) -> None:
+        for channel in channels:
             self._sinks.pop(channel, None)
+            self._awaited.pop(channel, None)
             self._confirmed.discard(channel)
-            await self._send(b"SUNSUBSCRIBE", [channel])
+        await self._send(b"SUNSUBSCRIBE", channels)
 
     def _fail(self, error: SessionCacheError) -> None:
         """Whoever begins to listen is refused."""
@@ -231,6 +284,17 @@ class Listener:
         self._confirmed.clear()
         if connection is not None:
             await drop(connection)
+
+
+def _unlogged(connection: AbstractConnection) -> None:
+    """redis-py logs what it is told over RESP3, names of keys included, unless somebody takes it."""
+    take = getattr(connection._parser, "set_pubsub_push_handler", None)
+    if take is not None:
+        take(_as_it_is)
+
+
+async def _as_it_is(message: Any) -> Any:
+    return message
 
 
 def _refused(error: ResponseError) -> SessionCacheError:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
+from weakref import WeakKeyDictionary
 
 from sessioncache.hot.listening import Listener, Sink
 from sessioncache.testing.store import MemoryStore
@@ -14,7 +16,8 @@ class MemoryListener(Listener):
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._loops: dict[Sink, asyncio.AbstractEventLoop] = {}
+        self._loops: WeakKeyDictionary[Sink, asyncio.AbstractEventLoop] = WeakKeyDictionary()
+        self._in_use: Counter[Sink] = Counter()
 
     async def listen(self, sink: Sink, timeout: float) -> None:
         """Begin to listen."""
@@ -39,7 +42,7 @@ class MemoryListener(Listener):
             self.leave(sink)
 
     def _pass_on(self, channel: bytes, payload: bytes) -> None:
-        for sink, loop in self._loops.items():
+        for sink, loop in list(self._loops.items()):
             if channel in sink.channels:
                 with suppress(RuntimeError):  # a loop that has ended hears nothing
                     loop.call_soon_threadsafe(sink.heard, channel, payload)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import threading
 from typing import Any
@@ -212,3 +213,13 @@ def test_it_answers_every_call_that_a_cache_makes_of_redis(real: type, memory: t
     of_cold_scopes = {"bury", "confirm_absent", "install", "peek", "stage", "take_token"}
     calls = {name for name, what in inspect.getmembers(real, inspect.iscoroutinefunction) if not name.startswith("_")}
     assert calls - of_cold_scopes == calls & set(vars(memory))
+
+
+async def test_a_watch_that_nobody_holds_any_more_is_forgotten() -> None:
+    cache: Any = InMemorySessionCache(app="app")
+    found = await cache.create("ada")
+    changes = found.watch()
+    await changes.begin()
+    del changes
+    gc.collect()
+    assert not cache._tiers.listener._loops
