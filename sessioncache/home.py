@@ -11,9 +11,13 @@ from sessioncache.errors import ConfigurationError
 class Home:
     """Where a cache is at home: in the process, and on the event loop, of its first call."""
 
-    __slots__ = ("_life", "_loop")
+    __slots__ = ("_life", "_loop", "_remedy", "_what")
 
-    def __init__(self) -> None:
+    def __init__(
+        self, what: str = "this cache was opened", remedy: str = "open one here, connections cannot be shared"
+    ) -> None:
+        """`what` was done at home, and what to do elsewhere: for the error."""
+        self._what, self._remedy = what, remedy
         self._loop: asyncio.AbstractEventLoop | None = None
         self._life: object = None
 
@@ -29,7 +33,7 @@ class Home:
             self._loop, self._life = loop, _life
             return
         where = "on another event loop" if self._life is _life else "before this process was forked"
-        raise ConfigurationError(f"this cache was opened {where}: open one here, connections cannot be shared")
+        raise ConfigurationError(f"{self._what} {where}: {self._remedy}")
 
 
 _life: object = object()

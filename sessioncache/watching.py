@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -17,6 +18,7 @@ from sessioncache.errors import (
     HotTierUnavailableError,
     SessionNotFoundError,
 )
+from sessioncache.home import Home
 from sessioncache.hot.calls import Gone, Wanted
 from sessioncache.hot.layout import Place
 from sessioncache.hot.listening import Announcement
@@ -78,17 +80,25 @@ class Watch:
         self._asked = {scope: Wanted(places[scope], [], birth if scope is first else b"") for scope in asked}
         self._by_channel = {places[scope].channel: scope for scope in asked}
         self.channels = frozenset(self._by_channel) | {place.bucket_channel for place in places.values()}
-        self._pending: deque[Change] = deque()
+        self._home = Home("this watch began", "begin one here")
+        self._told: deque[Change] = deque()
+        self._held: deque[Change] = deque()
+        """What was told since the doubt: of another life, perhaps (R5)."""
         self._latest: dict[KeyScope, bytes] = {}
         """The revision of each scope up to which all was told, or told to be missed."""
         self._end: Exception | None = None
-        """Why there is nothing more after what is pending."""
+        """Why there is nothing more after what was told."""
         self._begun = False
-        self._sure = 0
-        """How many of the pending changes were told before the doubt: of this life, whatever comes out."""
-        self._doubt = True
+        self._doubts = 1
+        """How often there was reason to look whether something was missed."""
+        self._settled = 0
+        """How many of these doubts came before the last look."""
         self._temp_doubt = False
         self._news = asyncio.Event()
+        self._turn = asyncio.Lock()
+        """Held by the one task that begins or looks, of several that read."""
+        self._patience: asyncio.Timeout | None = None
+        """Of whoever has the turn: the end of the watch ends it."""
 
     def __aiter__(self) -> Self:
         return self
@@ -108,39 +118,61 @@ class Watch:
     async def next(self) -> Change:
         """The next change, as soon as there is one.  StopAsyncIteration after `aclose`."""
         await self.begin()
-        while True:
-            if self._pending and (self._sure or not self._doubt):
-                self._sure = max(0, self._sure - 1)
-                return self._pending.popleft()
+        while not self._told:
             if self._end is not None:
                 raise self._end
-            if not self._doubt:
-                await self._news.wait()
-                self._news.clear()
-            await self._settle()
+            with self._tiers.listener.holding(self):
+                if not self._doubt:
+                    await self._news.wait()
+                    self._news.clear()
+                await self._settle()
+        return self._told.popleft()
 
     async def aclose(self) -> None:
         """End watching; whoever waits for a change gets the end of the iteration."""
-        self._tiers.listener.leave(self)
-        self._pending.clear()
+        self._told.clear()
+        self._held.clear()
         self._finish(StopAsyncIteration())
 
     async def begin(self) -> None:
         """Begin to watch: what is written from now on is told."""
+        self._home.check()
+        if not self._begun:
+            async with self._turn:
+                await self._begin()
+
+    async def _begin(self) -> None:
         if self._begun or self._end is not None:
             return
-        await self._tiers.listen(self)
-        await self._compare()
-        self._begun = True
+        async with self._until_the_end():
+            await self._tiers.listen(self)
+            await self._compare()
+            self._begun = True
+
+    @asynccontextmanager
+    async def _until_the_end(self) -> AsyncIterator[None]:
+        """What the end of the watch interrupts, however long a tier is away."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as self._patience:
+                try:
+                    yield
+                finally:
+                    self._patience = None
 
     def _finish(self, end: Exception) -> None:
-        self._end = self._end or end
+        if self._end is None:
+            self._end = end
+            self._tiers.listener.leave(self)
+            if self._patience is not None:
+                self._patience.reschedule(0)
         self._news.set()
 
     # ---- what the listener tells
 
     def heard(self, channel: bytes, payload: bytes) -> None:
         """Something was announced."""
+        if self._end is not None:  # R5: by another life, perhaps
+            return
         told, scope = Announcement.of(payload), self._by_channel.get(channel)
         if scope is None or told.what in (b"x", b"?"):
             self._look_again(temp=channel in (self._first.channel, self._first.bucket_channel))
@@ -157,9 +189,12 @@ class Watch:
         """Nothing will be heard any more."""
         self._finish(ConfigurationError("this cache has been closed"))
 
+    @property
+    def _doubt(self) -> bool:
+        return self._settled != self._doubts
+
     def _look_again(self, *, temp: bool) -> None:
-        if not self._doubt:
-            self._doubt, self._sure = True, len(self._pending)
+        self._doubts += 1
         self._temp_doubt |= temp and self._begun
         self._news.set()
 
@@ -170,15 +205,19 @@ class Watch:
             return
         self._latest[scope] = told.revision
         gap = chained and last is not None and told.before != last
+        if gap:  # R5: what was not told may have been the end of this life
+            self._look_again(temp=False)
         self._tell(scope, told.keys or (), missed=gap or told.keys is None)
 
     def _tell(self, scope: KeyScope, names: tuple[str, ...], *, missed: bool) -> None:
         keys = tuple(self._full(scope, name) for name in names)
-        self._pending.append(Change(self._name(scope), keys, decode_revision(self._latest[scope]), missed))
-        if len(self._pending) > MOST_PENDING:
-            latest = {change.scope: change for change in self._pending}
-            self._pending = deque(replace(change, keys=(), missed=True) for change in latest.values())
-            self._sure = 0
+        waiting = self._held if self._doubt else self._told
+        waiting.append(Change(self._name(scope), keys, decode_revision(self._latest[scope]), missed))
+        if len(self._told) + len(self._held) > MOST_PENDING:
+            latest = {change.scope: change for change in (*self._told, *self._held)}
+            self._told.clear()
+            self._held.clear()
+            waiting.extend(replace(change, keys=(), missed=True) for change in latest.values())
         self._news.set()
 
     def _name(self, scope: KeyScope) -> str:
@@ -189,37 +228,51 @@ class Watch:
 
     async def _settle(self) -> None:
         """After a doubt, find out whether something was missed, as soon as the tiers can tell."""
+        if self._doubt:
+            async with self._turn:
+                await self._look()
+
+    async def _look(self) -> None:
+        if not self._doubt or self._end is not None:
+            return
         retrying = AsyncRetrying(
             retry=retry_if_exception_type((HotTierUnavailableError, DurableTierUnavailableError)),
             wait=wait_random_exponential(multiplier=0.05, max=2),
         )
-        while self._doubt and self._end is None:
-            try:
+        try:
+            async with self._until_the_end():
                 await retrying(self._compare)
-            except SessionNotFoundError as error:
-                while len(self._pending) > self._sure:  # R5: of another life
-                    self._pending.pop()
-                self._doubt = False
-                self._finish(error)
+        except SessionNotFoundError as error:
+            self._held.clear()  # R5: of another life
+            self._settled = self._doubts
+            self._finish(error)
 
     async def _compare(self) -> None:
         """Compare the revisions that there are with those that were told."""
-        temp, sure = self._temp_doubt, self._sure
-        self._doubt, self._temp_doubt, self._sure = False, False, 0
-        before = dict(self._latest)
+        doubts, temp, before = self._doubts, self._temp_doubt, dict(self._latest)
+        self._temp_doubt = False
         try:
             contents = await self._tiers.perform(lambda: self._tiers.hot.read(list(self._asked.values())))
         except BaseException as error:
-            self._doubt, self._temp_doubt, self._sure = True, temp, sure
+            self._temp_doubt |= temp
             if isinstance(error, Gone):
                 raise self._gone() from None
             raise
+        self._settled = doubts
+        self._release()
         for scope, content in zip(self._asked, contents, strict=True):
             if scope in self._watched:
                 self._match(scope, content.head.get(b"v") or content.head.get(b"r") or ZERO, before.get(scope))
         if temp and KeyScope.TEMP in self._watched:
             self._latest.setdefault(KeyScope.TEMP, ZERO)
             self._tell(KeyScope.TEMP, (), missed=True)
+
+    def _release(self) -> None:
+        """It is still this life, unless there has been another doubt meanwhile."""
+        if self._held and not self._doubt:
+            self._told.extend(self._held)
+            self._held.clear()
+            self._news.set()
 
     def _match(self, scope: KeyScope, found: bytes, before: bytes | None) -> None:
         """`found` was there some time after all up to `before` had been told."""
