@@ -29,6 +29,8 @@ from sessioncache.tiers import Tiers
 
 MOST_PENDING = 1_000
 """Changes that wait for a slow reader; with one more it is told that it missed some."""
+MOST_NAMED = 20_000
+"""Keys that these changes name in all, likewise."""
 
 _KINDS = {ScopeKind.USER: "user", ScopeKind.APP: "app", ScopeKind.NAMESPACE: "namespace"}
 
@@ -84,6 +86,8 @@ class Watch:
         self._told: deque[Change] = deque()
         self._held: deque[Change] = deque()
         """What was told since the doubt: of another life, perhaps (R5)."""
+        self._named = 0
+        """Keys of all that waits."""
         self._latest: dict[KeyScope, bytes] = {}
         """The revision of each scope up to which all was told, or told to be missed."""
         self._end: Exception | None = None
@@ -126,7 +130,9 @@ class Watch:
                     await self._news.wait()
                     self._news.clear()
                 await self._settle()
-        return self._told.popleft()
+        change = self._told.popleft()
+        self._named -= len(change.keys)
+        return change
 
     async def aclose(self) -> None:
         """End watching; whoever waits for a change gets the end of the iteration."""
@@ -213,10 +219,12 @@ class Watch:
         keys = tuple(self._full(scope, name) for name in names)
         waiting = self._held if self._doubt else self._told
         waiting.append(Change(self._name(scope), keys, decode_revision(self._latest[scope]), missed))
-        if len(self._told) + len(self._held) > MOST_PENDING:
+        self._named += len(keys)
+        if len(self._told) + len(self._held) > MOST_PENDING or self._named > MOST_NAMED:
             latest = {change.scope: change for change in (*self._told, *self._held)}
             self._told.clear()
             self._held.clear()
+            self._named = 0
             waiting.extend(replace(change, keys=(), missed=True) for change in latest.values())
         self._news.set()
 

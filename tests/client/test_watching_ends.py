@@ -200,6 +200,15 @@ async def test_temp_keys_that_were_missed_are_told_also_when_looking_failed_mean
         assert (await _after(changes)).scope == "temp"
 
 
+async def test_a_slow_reader_of_large_changes_is_told_sooner_that_it_missed_something(found: Session) -> None:
+    keys, revision = tuple(f"k{number}" for number in range(1_000)), found.revision
+    async with found.watch() as changes:
+        for later in range(revision + 1, revision + 22):
+            told = Announcement(b"w", encode_revision(later), encode_revision(later - 1), keys)
+            changes.heard(_CHANNEL.encode(), told.payload())
+        assert await _after(changes) == Change("session", (), revision + 21, missed=True)
+
+
 async def test_what_nobody_understands_is_an_interruption(
     small_urls: Urls, small_cache: SessionCache, found: Session
 ) -> None:

@@ -101,6 +101,14 @@ MUTATIONS = (
         (_SUITE + "test_a_slow_reader_is_told_that_it_missed_something",),
     ),
     Mutation(
+        "large changes wait for a slow reader without bounds",
+        "watch",
+        _WATCH,
+        " or self._named > MOST_NAMED",
+        "",
+        (_ENDS + "test_a_slow_reader_of_large_changes_is_told_sooner_that_it_missed_something",),
+    ),
+    Mutation(
         "changes of the next life are told",
         "R5",
         _WATCH,
