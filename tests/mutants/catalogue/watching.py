@@ -114,7 +114,7 @@ MUTATIONS = (
         _WATCH,
         "self._held.clear()  # R5: of another life",
         "self._told.extend(self._held)",
-        (_SUITE + "test_watching_ends_with_the_session",),
+        (_ENDS + "test_r5_while_one_task_looks_no_other_is_told_of_another_life",),
     ),
     Mutation(
         "a connection that says nothing is trusted",
