@@ -88,8 +88,11 @@ async def test_r5_after_the_end_of_a_session_nothing_is_told_any_more(
         await small_cache.delete("ada", "s1")
         with pytest.raises(SessionNotFoundError):
             await _after(changes)
-        await small_cache.create("ada", session_id="s1", state={"new": 1, "user:last": 1})
+        assert changes not in _listener(small_cache)._sinks[_CHANNEL.encode()]
+        again = await small_cache.create("ada", session_id="s1", state={"new": 1, "user:last": 1})
         assert (await _after(shared)).keys == ("last",)
+        late = Announcement(b"w", encode_revision(again.revision), changes._latest[KeyScope.SESSION], ("new",))
+        changes.heard(_CHANNEL.encode(), late.payload())
         with pytest.raises(SessionNotFoundError):
             await _after(changes)
 

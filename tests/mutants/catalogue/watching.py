@@ -133,6 +133,14 @@ MUTATIONS = (
         (_ENDS + "test_r5_while_one_task_looks_no_other_is_told_of_another_life",),
     ),
     Mutation(
+        "a watch that has ended goes on listening",
+        "watch",
+        _WATCH,
+        "            self._tiers.listener.leave(self)\n",
+        "",
+        (_ENDS + "test_r5_after_the_end_of_a_session_nothing_is_told_any_more",),
+    ),
+    Mutation(
         "a watch that has ended goes on hearing",
         "R5",
         _WATCH,
