@@ -23,7 +23,7 @@ from tests.servers import RedisKind, RedisServer
 
 CALLS = 300
 WATCHERS = (0, 1, 10)
-_TELLS = "  announce(p.base .. 'w:' .. p.member, 'w', revision, p.v or ZERO, p.marks)\n"
+_TELLS = "  announce(p.base .. 'w:' .. p.member, 'w', revision, p.v or ZERO, p.inc, p.marks)\n"
 _WITH = assemble("write")
 _WITHOUT = _WITH.replace(_TELLS, "")
 _BASE = "bench:{0}:"

@@ -90,6 +90,9 @@ class Watch:
         """Keys of all that waits."""
         self._latest: dict[KeyScope, bytes] = {}
         """The revision of each scope up to which all was told, or told to be missed."""
+        self._incarnations: dict[KeyScope, bytes] = {}
+        self._early: deque[tuple[bytes, bytes]] = deque(maxlen=MOST_PENDING)
+        """What was heard before there was a revision to compare it with."""
         self._end: Exception | None = None
         """Why there is nothing more after what was told."""
         self._begun = False
@@ -154,6 +157,8 @@ class Watch:
             await self._tiers.listen(self)
             await self._compare()
             self._begun = True
+        while self._begun and self._early:
+            self.heard(*self._early.popleft())
 
     @asynccontextmanager
     async def _until_the_end(self) -> AsyncIterator[None]:
@@ -179,8 +184,11 @@ class Watch:
         """Something was announced."""
         if self._end is not None:  # R5: by another life, perhaps
             return
+        if not self._begun:
+            self._early.append((channel, payload))
+            return
         told, scope = Announcement.of(payload), self._by_channel.get(channel)
-        if scope is None or told.what in (b"x", b"?"):
+        if scope is None or told.what in (b"x", b"?") or told.incarnation != self._incarnations[scope]:
             self._look_again(temp=channel in (self._first.channel, self._first.bucket_channel))
         elif told.what == b"t":
             self._note(KeyScope.TEMP, told)
@@ -261,6 +269,8 @@ class Watch:
         self._temp_doubt = False
         try:
             contents = await self._tiers.perform(lambda: self._tiers.hot.read(list(self._asked.values())))
+            if self._begun:  # what is on its way is not missed
+                await self._tiers.listener.catch_up()
         except BaseException as error:
             self._temp_doubt |= temp
             if isinstance(error, Gone):
@@ -269,6 +279,7 @@ class Watch:
         self._settled = doubts
         self._release()
         for scope, content in zip(self._asked, contents, strict=True):
+            self._incarnations[scope] = content.incarnation
             if scope in self._watched:
                 self._match(scope, content.head.get(b"v") or content.head.get(b"r") or ZERO, before.get(scope))
         if temp and KeyScope.TEMP in self._watched:

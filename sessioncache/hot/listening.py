@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context
@@ -45,18 +45,20 @@ class Announcement(NamedTuple):
     """The revision until then."""
     keys: tuple[str, ...] | None
     """Without prefix; None: too many to be named."""
+    incarnation: bytes
 
     @classmethod
     def of(cls, payload: bytes) -> Announcement:
         """From what a script sent (``announce`` in lua/prelude.lua)."""
-        after, told = payload[1 : 1 + DIGITS], payload[1 + 2 * DIGITS :]
+        after, before = payload[1 : 1 + DIGITS], payload[1 + DIGITS : 1 + 2 * DIGITS]
+        incarnation, _, told = payload[1 + 2 * DIGITS :].partition(b"|")
         keys = None if told == _MANY else tuple(f[1:].decode() for f in told.split(b"\0") if f.startswith(b"="))
-        return cls(payload[:1], after, payload[1 + DIGITS : 1 + 2 * DIGITS], keys)
+        return cls(payload[:1], after, before, keys, incarnation)
 
     def payload(self) -> bytes:
         """What a script would send."""
         told = _MANY if self.keys is None else b"\0".join(b"=" + key.encode() for key in self.keys)
-        return self.what + self.revision + self.before + told
+        return self.what + self.revision + self.before + self.incarnation + b"|" + told
 
 
 class Sink(Protocol):
@@ -94,6 +96,8 @@ class Listener:
         self._warned = False
         self._closed = False
         self._in_use: Counter[Sink] = Counter()
+        self._pings: deque[asyncio.Future[None]] = deque()
+        """Who waits for an answer to a PING, in the order of the questions."""
 
     async def listen(self, sink: Sink, timeout: float) -> None:
         """Begin to listen; on return Redis has confirmed it.  `timeout` in seconds.
@@ -116,6 +120,12 @@ class Listener:
         for channel in sink.channels:
             if channel in self._sinks:
                 self._sinks[channel].discard(sink)
+
+    async def catch_up(self) -> None:
+        """On return all is heard that was announced before the call, or an interruption was told, or will be."""
+        if self._connection is not None:  # one that is dropped is about to be left, which counts as an answer
+            with suppress(RedisError, OSError):
+                await (await self._ping())
 
     @contextmanager
     def holding(self, sink: Sink) -> Iterator[None]:
@@ -170,6 +180,13 @@ class Listener:
             commands = pack([(command, channel) for channel in channels])
             await self._connection.send_packed_command(commands, check_health=False)
 
+    async def _ping(self) -> asyncio.Future[None]:
+        """Ask Redis for a word, which comes behind all that it has said before."""
+        answered = asyncio.get_running_loop().create_future()
+        self._pings.append(answered)
+        await self._send(b"PING", [b""])
+        return answered
+
     # ---- the task that hears
 
     async def _run(self) -> None:
@@ -223,7 +240,7 @@ class Listener:
             if message is None and not self._sinks:
                 return
             if message is None:
-                await self._send(b"PING", [b""])
+                await self._ping()
                 message = await self._next(self._connection, _ANSWER)
             if message is None:
                 raise OSError("no answer to PING")
@@ -237,12 +254,19 @@ class Listener:
 
     async def _take(self, message: Any) -> None:
         if not isinstance(message, list) or len(message) < 3:
-            return  # the answer to a PING
+            self._answered()
+            return
         kind, channel = message[0], message[1]
         if kind == b"ssubscribe":
             self._confirm(channel)
         elif kind == b"smessage":
             await self._tell(channel, message[2])
+
+    def _answered(self) -> None:
+        if self._pings:
+            answered = self._pings.popleft()
+            if not answered.done():
+                answered.set_result(None)
 
     def _confirm(self, channel: bytes) -> None:
         """Only now nothing more is missed: who listened before may have."""
@@ -282,6 +306,8 @@ class Listener:
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         self._confirmed.clear()
+        while self._pings:
+            self._answered()
         if connection is not None:
             await drop(connection)
 

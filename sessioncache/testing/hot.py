@@ -107,7 +107,7 @@ class MemoryHot(HotTier):
             if existed:
                 cell.empty(next_revision(self._store.now(), [cell]))
                 cell.head[b"x"] = cell.revision
-                self._store.announce(place, Announcement(b"x", cell.revision, ZERO, ()))
+                self._store.announce(place, Announcement(b"x", cell.revision, ZERO, (), INCARNATION))
             done = Written(cell.revision, [WrittenPart(INCARNATION, DURABLE, existed, [])])
             return Deleted(existed, done, living, spaces)
 
@@ -118,7 +118,7 @@ class MemoryHot(HotTier):
             living = len(cell.entries)
             cell.empty(next_revision(self._store.now(), [cell]))
             self._store.scopes[place.hash] = cell
-            self._store.announce(place, Announcement(b"?", cell.revision, ZERO, ()))
+            self._store.announce(place, Announcement(b"?", cell.revision, ZERO, (), INCARNATION))
             self._store.erased[place.ref.id.encode()] = self._store.now() + int(seconds * 1_000_000)
             return Stamp(cell.revision, living, INCARNATION)
 
@@ -173,9 +173,11 @@ class MemoryHot(HotTier):
     def _announce(self, one: Staged, host: Cell, revision: bytes) -> None:
         keys = tuple(one.texts)
         if one.part.temp:
-            self._store.announce(host.place, Announcement(b"t", revision, ZERO, keys))
+            self._store.announce(host.place, Announcement(b"t", revision, ZERO, keys, INCARNATION))
         else:
-            self._store.announce(one.part.place, Announcement(b"w", revision, one.cell.values_revision, keys))
+            self._store.announce(
+                one.part.place, Announcement(b"w", revision, one.cell.values_revision, keys, INCARNATION)
+            )
 
     def _apply(self, staged: list[Staged], revision: bytes, *, created: bool = False) -> None:
         """Write what was staged; a session's head moves with its own keys and with its namespaces'."""

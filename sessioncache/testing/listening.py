@@ -32,6 +32,10 @@ class MemoryListener(Listener):
             if not self._loops:
                 self._store.ears.discard(self._pass_on)
 
+    async def catch_up(self) -> None:
+        """What was announced before is on its way to this loop, and comes first."""
+        await asyncio.sleep(0)
+
     async def drop_idle(self) -> None:
         """Nothing to close."""
 

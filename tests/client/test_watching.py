@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,6 +148,20 @@ async def test_r17_what_revalidation_takes_from_sql_is_marked_as_missed(
             client.hset(scope_key(session("ada", "s1")), "y", "1")
         assert await writer.get("a") == 9
         assert await told_until_scope(changes, "session") == Change("session", (), writer.revision, missed=True)
+
+
+async def test_an_installation_in_another_database_of_the_server_is_not_heard(
+    urls: Urls, cache: SessionCache, writer: Session, tmp_path: Path
+) -> None:
+    """Channels are the server's, not a database's, and both installations have the same sessions."""
+    elsewhere = Urls(f"{urls.redis}?db=1", f"sqlite:///{tmp_path}/other.db")
+    await upgrade(elsewhere.database)
+    found = await cache.get("ada", "s1")
+    async with found.watch() as changes, connect(elsewhere) as other:
+        strange = await other.create("ada", session_id="s1", state={"x": 1, "user:x": 1, "app:x": 1})
+        await strange.update({"x": 2, "temp:x": 1})
+        await writer.set("b", 1)
+        assert {one for one in await told_until(changes, "b") if one[0] != "temp"} == {("session", ("b",), False)}
 
 
 async def test_eviction_is_no_change(urls: Urls, cache: SessionCache, writer: Session) -> None:

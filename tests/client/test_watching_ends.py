@@ -64,6 +64,11 @@ async def test_one_of_two_tasks_that_begin_may_be_cancelled(found: Session) -> N
     assert (await two).keys == ("a",)
 
 
+def _told(changes: Watch, revision: bytes, before: bytes, *keys: str) -> bytes:
+    """What a script announces of the session."""
+    return Announcement(b"w", revision, before, keys, changes._incarnations[KeyScope.SESSION]).payload()
+
+
 async def test_r5_while_one_task_looks_no_other_is_told_of_another_life(
     small_cache: SessionCache, found: Session
 ) -> None:
@@ -73,12 +78,35 @@ async def test_r5_while_one_task_looks_no_other_is_told_of_another_life(
         tasks = [asyncio.create_task(_after(changes))]
         await reading.reached.wait()
         later = encode_revision(found.revision + 10)
-        changes.heard(_CHANNEL.encode(), Announcement(b"w", later, later, ("of another life",)).payload())
+        changes.heard(_CHANNEL.encode(), _told(changes, later, later, "of another life"))
         tasks.append(asyncio.create_task(_after(changes)))
         await asyncio.sleep(0.01)
         await small_cache.delete("ada", "s1")
         reading.release.set()
         assert [type(await _ended(task)) for task in tasks] == [SessionNotFoundError] * 2
+
+
+async def test_what_is_on_its_way_while_a_task_looks_is_not_missed(small_cache: SessionCache, found: Session) -> None:
+    async with found.watch() as changes:
+        telling = Stall(_listener(small_cache), "_tell")
+        reading = Stall(small_cache._tiers.hot, "read")
+        await found.set("b", 1)
+        await telling.reached.wait()
+        changes.interrupted()
+        told = asyncio.create_task(told_of_session(changes))
+        await reading.reached.wait()
+        reading.release.set()
+        await asyncio.sleep(0.05)
+        telling.release.set()
+        assert await told == Change("session", ("b",), found.revision, missed=False)
+
+
+async def told_of_session(changes: Watch) -> Change:
+    """The next change of the session's own keys."""
+    change = await _after(changes)
+    while change.scope != "session":
+        change = await _after(changes)
+    return change
 
 
 async def test_r5_after_the_end_of_a_session_nothing_is_told_any_more(
@@ -91,8 +119,8 @@ async def test_r5_after_the_end_of_a_session_nothing_is_told_any_more(
         assert changes not in _listener(small_cache)._sinks[_CHANNEL.encode()]
         again = await small_cache.create("ada", session_id="s1", state={"new": 1, "user:last": 1})
         assert (await _after(shared)).keys == ("last",)
-        late = Announcement(b"w", encode_revision(again.revision), changes._latest[KeyScope.SESSION], ("new",))
-        changes.heard(_CHANNEL.encode(), late.payload())
+        late = _told(changes, encode_revision(again.revision), changes._latest[KeyScope.SESSION], "new")
+        changes.heard(_CHANNEL.encode(), late)
         with pytest.raises(SessionNotFoundError):
             await _after(changes)
 
@@ -207,8 +235,8 @@ async def test_a_slow_reader_of_large_changes_is_told_sooner_that_it_missed_some
     keys, revision = tuple(f"k{number}" for number in range(1_000)), found.revision
     async with found.watch() as changes:
         for later in range(revision + 1, revision + 22):
-            told = Announcement(b"w", encode_revision(later), encode_revision(later - 1), keys)
-            changes.heard(_CHANNEL.encode(), told.payload())
+            told = _told(changes, encode_revision(later), encode_revision(later - 1), *keys)
+            changes.heard(_CHANNEL.encode(), told)
         assert await _after(changes) == Change("session", (), revision + 21, missed=True)
 
 

@@ -62,7 +62,7 @@ for _, namespace in ipairs(call('SMEMBERS', base .. 'ns:' .. session)) do
 end
 call('DEL', base .. 'temp:' .. session, base .. 'ns:' .. session)
 call('HDEL', ctl, 'l:' .. member)
-announce(base .. 'w:' .. member, 'x', revision, h[2], {})
+announce(base .. 'w:' .. member, 'x', revision, h[2], inc, {})
 local f, living = h[5] or ZERO, tonumber(h[7] or -1)
 -- The names of an erased user's namespaces must not stay.
 return reply_once({'ok', 1, revision, inc, f, living, namespaces}, {'ok', 1, revision, inc, f, living, {}})

@@ -42,5 +42,5 @@ end
 in_chunks('HDEL', hash, dead)
 in_chunks('SREM', base .. 'd:' .. member, dead)
 in_chunks('HDEL', base .. 'dead', letters)
-announce(base .. 'w:' .. member, '?', revision, h[2], {})
+announce(base .. 'w:' .. member, '?', revision, h[2], inc, {})
 return {'ok', revision, tonumber(h[4] or 0), inc}

@@ -10,7 +10,7 @@
 local c = call('HMGET', KEYS[1], 'incarnation', 'replid', 'registered')
 if not c[1] or c[2] ~= replid() or c[1] == ARGV[2] then
   call('HSET', KEYS[1], 'incarnation', ARGV[1], 'replid', replid(), 'registered', '0')
-  announce(string.sub(KEYS[1], 1, -4) .. 'w', '?', ZERO, ZERO, {})
+  announce(string.sub(KEYS[1], 1, -4) .. 'w', '?', ZERO, ZERO, ARGV[1], {})
   return {ARGV[1], 0}
 end
 return {c[1], tonumber(c[3])}

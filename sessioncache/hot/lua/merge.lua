@@ -130,7 +130,7 @@ in_chunks('HSET', hash, fields)
 gone[#gone + 1] = 'y'
 in_chunks('HDEL', hash, gone)
 if #ARGV[4] > 32 and call('SISMEMBER', dirty, '!') == 0 then leave_unflushed(base, member, ARGV[4]) end
-announce(base .. 'w:' .. member, '?', rev_digits(top), h[2], {})
+announce(base .. 'w:' .. member, '?', rev_digits(top), h[2], inc, {})
 if left == 0 then
   call('ZREM', base .. 'dirty', member)
   call('ZREM', base .. 'since', member)

@@ -156,10 +156,11 @@ end
 local MOST_TOLD = 1000 -- keys that one announcement names
 
 -- Tells whoever watches a scope what happened: 'w' fields of it were written, 't' temp: keys of the session were, 'x' the session is
--- gone, '?' it may be another than it was.  `before`: its revision until now.  A server that refuses to tell must not undo a write.
-local function announce(channel, what, revision, before, fields)
+-- gone, '?' it may be another than it was.  `before`: its revision until now.  The incarnation tells the scope from that of another
+-- installation in another database of this server, which has the same channel.  A server that refuses to tell must not undo a write.
+local function announce(channel, what, revision, before, inc, fields)
   local told = #fields <= MOST_TOLD and table.concat(fields, '\0') or '*'
-  redis.pcall('SPUBLISH', channel, what .. revision .. before .. told)
+  redis.pcall('SPUBLISH', channel, what .. revision .. before .. inc .. '|' .. told)
 end
 
 -- Whether a loader's token is still in the scope's slot, taken in this incarnation.

@@ -200,7 +200,7 @@ local function write_temp(p, revision, session)
   in_chunks('HSET', p.hash, head)
   if #p.dropped > 0 then in_chunks('HDEL', p.hash, p.dropped) end
   call('EXPIRE', p.hash, TEMP_TTL)
-  announce(p.base .. 'w:' .. session.member, 't', revision, ZERO, p.marks)
+  announce(p.base .. 'w:' .. session.member, 't', revision, ZERO, session.inc, p.marks)
 end
 
 -- Marks, then values with their revision, then `head` (pairs of head fields besides r, v, n, z).
@@ -213,7 +213,7 @@ local function write_scope(p, revision, head)
   for _, x in ipairs({'r', revision, 'v', revision, 'n', p.n, 'z', p.z}) do values[#values + 1] = x end
   for _, x in ipairs(head) do values[#values + 1] = x end
   in_chunks('HSET', p.hash, values)
-  announce(p.base .. 'w:' .. p.member, 'w', revision, p.v or ZERO, p.marks)
+  announce(p.base .. 'w:' .. p.member, 'w', revision, p.v or ZERO, p.inc, p.marks)
 end
 
 -- The head of a session of which no key of its own was written.
