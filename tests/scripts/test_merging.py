@@ -470,6 +470,17 @@ async def test_whoever_relies_on_a_shared_scopes_values_that_a_merge_replaced_is
     assert isinstance(await bench.try_write(place, put("k", "10"), if_revision=seen), Refused)
 
 
+async def test_whoever_relies_on_values_that_sql_has_cleared_is_refused(bench: Bench) -> None:
+    place = await a_user(bench, k="1")
+    await bench.flush(place)
+    seen = bench.field(place, "v")
+    await forget(bench)
+    erased = revision_of(bench, place, "=k") + 5
+    await bench.merge(place, cleared=erased, revision=erased)
+    assert await bench.values(place) == {}
+    assert isinstance(await bench.try_write(place, put("k", "10"), if_revision=seen), Refused)
+
+
 async def test_whoever_relies_on_values_that_a_merge_left_alone_may_write(bench: Bench) -> None:
     place = await a_user(bench, k="1")
     seen = bench.field(place, "v")

@@ -86,7 +86,10 @@ for name, entry in pairs(entries) do
   local row = rows[name]
   local mine = own and marked[name]
   if row and rev_number(row) <= cleared then row = nil end
-  if value and rev_number(value) <= cleared and not mine then value = nil end
+  if value and rev_number(value) <= cleared and not mine then
+    replaced = replaced or rev_number(value) > rev_number(h[4] or ZERO)
+    value = nil
+  end
   if deleted then value, row = nil, nil end
   local keep = value
   if value and mine then

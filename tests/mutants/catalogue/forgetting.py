@@ -68,6 +68,14 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "who relies on values that SQL has cleared is not told",
+        "R2",
+        "sessioncache/hot/lua/merge.lua",
+        "    replaced = replaced or rev_number(value) > rev_number(h[4] or ZERO)\n",
+        "",
+        ("scripts/test_merging.py::test_whoever_relies_on_values_that_sql_has_cleared_is_refused",),
+    ),
+    Mutation(
         "a replaced incarnation comes back in Redis",
         "R17",
         _LUA + "incarnation.lua",
