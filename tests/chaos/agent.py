@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from sessioncache import Session, SessionCache, SessionCacheError, SessionNotFoundError
+from sessioncache import Record, Session, SessionCache, SessionCacheError, SessionNotFoundError
 from tests.chaos import cells
 from tests.chaos.cast import ACTORS, APP, KEYS, SPACE, TEMP_MARK, fork_of, session_of, user_of
 from tests.chaos.forks import Fork
@@ -36,6 +36,8 @@ class Actor:
         self._name, self._user, self._id = name, user_of(name), session_of(name)
         self._session: Session | None = None
         self._life = 0
+        self._latest: dict[str, int] = {}
+        """Cell -> number of the latest time that was given with a record."""
         self._list, self._length = next(numbers), 0
         self._fork = Fork(cache, journal, self._user, fork_of(name), numbers, chance)
         self._runner = Runner(cache, journal, self._user, numbers, chance)
@@ -43,8 +45,8 @@ class Actor:
     async def run(self, stop: asyncio.Event) -> None:
         """Act until told to stop; whatever fails, go on."""
         actions = [self._update] * 5 + [self._share] * 3 + [self._add] * 3 + [self._append] * 2 + [self._read] * 2
-        actions += [self._keep] * 3 + [self._touch] * 2 + [self._fork.act] * 2 + [self._runner.act]
-        actions += [self._read_space, self._rename, self._hide, self._end]
+        actions += [self._upsert] * 4 + [self._keep] * 3 + [self._touch] * 2 + [self._fork.act] * 2 + [self._runner.act]
+        actions += [self._read_records, self._read_space, self._rename, self._hide, self._end]
         while not stop.is_set():
             try:
                 if self._session is None:
@@ -113,6 +115,25 @@ class Actor:
                 values[name] = self._value(number)
         with self._journal.call(sets=sets, life=self._life_fact()):
             await self._handle.update(values, delete=deleted)
+
+    async def _upsert(self) -> None:
+        """Set a key by a record: of a later time than any before, or of one that was given before or is older."""
+        key, number = self._chance.choice(KEYS), next(self._numbers)
+        cell, at = self._cell(key), number
+        if cell in self._latest and self._chance.random() < 0.4:
+            at = self._latest[cell] - self._chance.randint(0, 3)
+        record = Record(key, cells.record_of(number, at, self._chance), cells.time_of(at))
+        with self._journal.call(upserts=cell, n=number, at=at, life=self._life_fact()) as told:
+            told["taken"] = await self._handle.upsert_record(record)
+        self._latest[cell] = max(at, self._latest.get(cell, at))
+
+    async def _read_records(self) -> None:
+        records = {record.key: record for record in await self._handle.records()}
+        misdated = [key for key, one in records.items() if cells.is_misdated(one.value, one.updated_at)]
+        assert not misdated, f"records of another time than theirs: {misdated}"
+        for key in KEYS:
+            value = records[key].value if key in records else None
+            self._journal.note(seen=self._cell(key), n=cells.number_of(value))
 
     async def _share(self) -> None:
         """Set a key through a handle on the shared scope itself."""

@@ -1,18 +1,22 @@
 """What one value is called: a cell is what one actor alone writes, and its values are numbers that are used once.
 
 ``a|KEY``, ``u|USER|KEY``, ``s|USER|ID|LIFE|KEY`` or the life itself, ``s|USER|ID``; a key of a namespace is
-``NAMESPACE/KEY``, the title ``#title``, the counter of messages ``#messages``.
+``NAMESPACE/KEY``, the title ``#title``, the counter of messages ``#messages``; what must not be has a cell, too:
+``#tokens`` that do not fit the messages, and ``KEY#misdated``.
 """
 
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.chaos.cast import SPACE
 
-TITLE, MESSAGES, TOKENS = "#title", "#messages", "#tokens"
+TITLE, MESSAGES, TOKENS, MISDATED = "#title", "#messages", "#tokens", "#misdated"
 TOKENS_A_MESSAGE = 7
+RECORDS_FROM = datetime(2300, 1, 1, tzinfo=UTC)
+"""Every record is of a later time: so later than any other write, and where a number has no room for microseconds."""
 
 
 def life_cell(user: str, session: str) -> str:
@@ -48,6 +52,22 @@ def head_cells(cell: str, title: str, messages: int, tokens: int) -> dict[str, A
 def value_of(number: int, chance: random.Random) -> dict[str, Any]:
     """A value that bears a number."""
     return {"n": number, "pad": "x" * chance.choice([0, 10, 200, 2000])}
+
+
+def record_of(number: int, at: int, chance: random.Random) -> dict[str, Any]:
+    """The value of a record that bears a number; `at`: the number of its time."""
+    return value_of(number, chance) | {"at": at}
+
+
+def time_of(at: int) -> datetime:
+    """The time that is given with a record."""
+    return RECORDS_FROM + timedelta(microseconds=at)
+
+
+def is_misdated(value: Any, at: datetime | None) -> bool:
+    """Whether a value is not of the time that it says it was given; None, or a time before all records': of none."""
+    told = at if at is not None and at >= RECORDS_FROM else None
+    return told != (time_of(value["at"]) if isinstance(value, dict) and "at" in value else None)
 
 
 def number_of(value: Any) -> Any:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,14 @@ class Journal:
         os.write(self._file, line.encode())
 
     @contextmanager
-    def call(self, **what: Any) -> Iterator[None]:
-        """Note a call and its outcome; raises Failed instead of the library's errors."""
+    def call(self, **what: Any) -> Iterator[dict[str, Any]]:
+        """Note a call, its outcome, and what the block puts into the dict; raises Failed for the library's errors."""
         self._next += 1
         number = self._next
         self.note(call=number, **what)
+        told: dict[str, Any] = {}
         try:
-            yield
+            yield told
         except (OutcomeUnknownError, PartlyAppliedError) as error:
             self.note(end=number, outcome=UNKNOWN, error=type(error).__name__)
             raise Failed from error
@@ -53,7 +55,7 @@ class Journal:
         except Exception as error:
             self.note(end=number, outcome=BROKEN, error=repr(error))
             raise
-        self.note(end=number, outcome=OK)
+        self.note(end=number, outcome=OK, **told)
 
 
 @dataclass(slots=True)
@@ -67,6 +69,10 @@ class Call:
     error: str = ""
     ended: int = 1 << 62
     """The line at which its outcome was known."""
+    ended_at: float = inf
+    """The time of that."""
+    taken: bool = True
+    """Of a record: whether it was."""
     durable: bool = False
     """Whether a flush() that began later succeeded."""
 
@@ -94,6 +100,7 @@ def read_story(path: Path) -> Story:
         elif "end" in line:
             call = running[line["run"], line["end"]]
             call.outcome, call.error, call.ended = line["outcome"], line.get("error", ""), at
+            call.ended_at, call.taken = line["t"], line.get("taken", True)
         elif "seen" in line:
             story.seen.append(line | {"at": at})
     _mark_durable(story)

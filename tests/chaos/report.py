@@ -70,6 +70,8 @@ def _summary(tally: Tally, findings: Findings, stage: Stage, seconds: float, see
         "seed": seed,
         "acknowledged": findings.acknowledged,
         "forks": findings.forks,
+        "records": findings.records,
+        "outdated": findings.outdated,
         "runs": findings.runs,
         "watched": findings.watched,
         "missed": findings.missed,

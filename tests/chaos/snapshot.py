@@ -11,7 +11,8 @@ from typing import Any
 import redis
 
 from sessioncache import SessionCache, SessionNotFoundError
-from sessioncache.revisions import DIGITS
+from sessioncache.dates import json_of
+from sessioncache.revisions import DIGITS, revision_time
 from sessioncache.scopes import ScopeRef, namespace_ref
 from tests.chaos import cells
 from tests.chaos.cast import APP, RUNS, SPACE, TEMP_MARK, app_scope, life_key, run_scopes, session_scopes, user_scopes
@@ -46,6 +47,8 @@ class Private:
     title: str
     messages: int
     tokens: int
+    misdated: list[str]
+    """Keys of which value and time do not belong together."""
 
     @property
     def head(self) -> tuple[str, int, int]:
@@ -119,7 +122,7 @@ def _scope(client: redis.Redis, scope: ScopeRef) -> Hot:
     pipe.hgetall(key)
     marks, fields = pipe.execute()
     values = {
-        name[1:].decode(): json.loads(text[DIGITS:])
+        name[1:].decode(): json.loads(json_of(text, DIGITS))
         for name, text in fields.items()
         if name.startswith(b"=") and len(text) > DIGITS
     }
@@ -142,7 +145,7 @@ def stored_cells(database_url: str) -> Values:
 
 
 _HEAD = "SELECT title, message_count, token_total, cleared FROM sessioncache_session WHERE scope_id = ? AND NOT deleted"
-_ROWS = "SELECT namespace, key, value, revision FROM sessioncache_state WHERE scope_id = ? AND NOT deleted"
+_ROWS = "SELECT namespace, key, value, revision, given_at FROM sessioncache_state WHERE scope_id = ? AND NOT deleted"
 
 
 def _stored(database_url: str, scope: ScopeRef) -> Private | None:
@@ -151,8 +154,12 @@ def _stored(database_url: str, scope: ScopeRef) -> Private | None:
         return None
     title, messages, tokens, cleared = heads[0]
     living = [row for row in fetch(database_url, _ROWS, scope.id) if row[3] > cleared]
-    values = {(f"{space}/{key}" if space else key): json.loads(value) for space, key, value, _ in living}
-    return Private(values, title, messages, tokens)
+    values, misdated = {}, []
+    for space, key, text, _, given in living:
+        name, value = f"{space}/{key}" if space else key, json.loads(text)
+        values[name] = value
+        misdated += [name] * cells.is_misdated(value, None if given is None else revision_time(given))
+    return Private(values, title, messages, tokens, misdated)
 
 
 def count_temp(database_url: str) -> int:
@@ -188,7 +195,8 @@ async def _private(cache: SessionCache, user: str, session: str) -> Private | No
     state = handle.state
     values = {key: state[key] for key in state if not key.startswith(("user:", "app:", "temp:"))}
     values |= {f"{SPACE}/{key}": value for key, value in await handle.namespace(SPACE).items()}
-    return Private(values, handle.title, handle.message_count, handle.token_total)
+    misdated = [record.key for record in await handle.records() if cells.is_misdated(record.value, record.updated_at)]
+    return Private(values, handle.title, handle.message_count, handle.token_total, misdated)
 
 
 async def _shared(scope: Any) -> Values:
@@ -202,6 +210,7 @@ def _session_cells(user: str, session: str, private: Private | None) -> Values:
         return {cell: None}
     life = number_of(private.values.get(life_key(session)))
     found = {f"{cell}|{life}|{key}": number_of(value) for key, value in private.values.items()}
+    found |= {f"{cell}|{life}|{key}{cells.MISDATED}": number_of(private.values[key]) for key in private.misdated}
     return {cell: life, **found, **cells.head_cells(f"{cell}|{life}", *private.head)}
 
 

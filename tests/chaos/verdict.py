@@ -33,6 +33,10 @@ class Findings:
     temp_leaks: int = 0
     forks: int = 0
     """Forks that were acknowledged."""
+    records: int = 0
+    """Records that were taken."""
+    outdated: int = 0
+    """Records that were refused, since there was one of a later time."""
     runs: int = 0
     """Runs under a lease in which something was acknowledged."""
     watched: int = 0
@@ -57,6 +61,7 @@ class Judge:
         self._items: dict[str, list[Write]] = defaultdict(list)
         self._notes: dict[str, dict[int, tuple[int, Write]]] = defaultdict(dict)
         self._origins: dict[str, tuple[str, list[Write]]] = {}
+        self._times: dict[int, int] = {}
         self._sums: dict[str, dict[str, int]] = defaultdict(lambda: {OK: 0, UNKNOWN: 0, REFUSED: 0, BROKEN: 0})
         for story in self._stories:
             self._take(story)
@@ -91,6 +96,8 @@ class Judge:
                 self.findings.acknowledged += 1
             for cell, value in what.get("sets", {}).items():
                 self._note(self._writes[cell], value, *told)
+            if "upserts" in what:
+                self._take_record(what["upserts"], call)
             if "appends" in what:
                 self._note(self._items[what["appends"]], what["item"], *told)
             if "notes" in what:
@@ -105,6 +112,29 @@ class Judge:
                 self._note(self._writes[what["life"][0]], what["life"][1], *told)
         for call in late:
             self._fork_late(call.what["fork"]["of"], call.what["fork"]["into"], call.at)
+
+    def _take_record(self, cell: str, call: Call) -> None:
+        """A record is taken unless there is one of a later time; of those that are refused nothing may be seen."""
+        number, at = call.what["n"], call.what["at"]
+        self._times[number] = at
+        answers = self._answers(cell, at, [dirt for dirt in self._dirts if dirt.at < call.ended_at])
+        outcome = call.outcome
+        if outcome == OK and call.taken not in answers:
+            answer = "taken" if call.taken else "refused"
+            self.findings.say(f"{cell} was to be {number} of time {at}, which was {answer}")
+        if (outcome == OK and not call.taken) or (outcome == UNKNOWN and True not in answers):
+            outcome = REFUSED
+        self.findings.records += outcome == OK
+        self.findings.outdated += call.outcome == OK and not call.taken
+        self._note(self._writes[cell], number, call.at, outcome, call.durable and outcome == OK)
+
+    def _answers(self, cell: str, at: int, dirts: Sequence[Dirt]) -> set[bool]:
+        """What may be said to a record of a time, which depends on what Redis was made to forget."""
+        writes = self._writes[cell]
+        values = self._possible(writes)
+        if self._was_forgotten(cell, values, dirts):
+            values |= self._since_durable(writes)
+        return {value is None or self._times.get(value, 0) <= at for value in values}
 
     @staticmethod
     def _note(writes: list[Write], value: int | None, at: int, outcome: str, durable: bool) -> None:
