@@ -82,7 +82,9 @@ class Wire:
             self._asked.add(message.id)
             self._answered = anyio.Event()
         elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._settle((message.params or {}).get("requestId", ""))
+            request = (message.params or {}).get("requestId")
+            if isinstance(request, int | str):  # nobody has checked what is in a notification
+                self._settle(request)
 
     def _settle(self, request: types.RequestId) -> None:
         self._asked.discard(request)

@@ -50,6 +50,15 @@ MUTATIONS = (
         ("tool/test_arguments.py::test_a_model_is_told_of_no_machinery_and_the_program_of_what_ends_a_run",),
     ),
     Mutation(
+        "a cancellation of what is no request ends the server",
+        "R4",
+        "sessioncache/cli/wire.py",
+        "            if isinstance(request, int | str):  # nobody has checked what is in a notification\n"
+        "                self._settle(request)\n",
+        "            self._settle(request)\n",
+        ("tool/test_wire.py::test_a_cancellation_of_nothing_is_ignored",),
+    ),
+    Mutation(
         "a lone surrogate breaks the wire",
         "R19",
         "sessioncache/cli/mcp.py",

@@ -1,0 +1,50 @@
+"""The wire of one MCP client: nothing that a client sends ends the server, or keeps it from the next message."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import anyio
+import pytest
+
+from sessioncache import SessionStateTool
+from sessioncache.cli import wire
+from sessioncache.cli.mcp import make_server
+from sessioncache.testing import InMemorySessionCache
+
+PARSE_ERROR = -32700
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+
+
+async def answers(*lines: str) -> list[dict[str, Any]]:
+    """What a client hears that sends these lines and ends, without the answer to its greeting."""
+    asked, to_server = os.pipe()
+    heard, to_client = os.pipe()
+    try:
+        greeting = json.dumps({"jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": HELLO})
+        os.write(to_server, "\n".join([greeting, *lines, ""]).encode())
+        os.close(to_server)
+        async with InMemorySessionCache(app="a") as cache:
+            tool = SessionStateTool(await cache.create("ada"))
+            with anyio.fail_after(20):
+                await wire.Wire(asked, to_client).serve(make_server(tool))
+        os.close(to_client)
+        with open(heard, "rb", closefd=False) as out:
+            told = [json.loads(line) for line in out]
+    finally:
+        os.close(asked)
+        os.close(heard)
+    return [answer for answer in told if answer["id"] != "hello"]
+
+
+def request(number: object = 7, method: str = "ping") -> str:
+    """A request as its line."""
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method})
+
+
+@pytest.mark.parametrize("request_id", [[1], {"a": 1}, None, "nobody's", 1.5])
+async def test_a_cancellation_of_nothing_is_ignored(request_id: object) -> None:
+    told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
+    assert [answer["id"] for answer in await answers(json.dumps(told), request())] == [7]
