@@ -16,6 +16,8 @@ from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
 
+from sessioncache.replies import as_text
+
 _CHUNK = 64 * 1024
 _LONGEST_LINE = 64 * 1024 * 1024
 _LAST_ANSWERS = 10.0
@@ -92,7 +94,8 @@ class Wire:
             self._answered.set()
 
     def _put(self, message: types.JSONRPCMessage) -> None:
-        self._queue.put(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+        told = message.model_dump(by_alias=True, exclude_unset=True, mode="json")
+        self._queue.put(as_text(told).encode() + b"\n")  # pydantic's text cannot bear the lone surrogates of an id
 
     async def _lines(self) -> AsyncIterator[bytes]:
         reader = asyncio.StreamReader(limit=_LONGEST_LINE)

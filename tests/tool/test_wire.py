@@ -48,3 +48,9 @@ def request(number: object = 7, method: str = "ping") -> str:
 async def test_a_cancellation_of_nothing_is_ignored(request_id: object) -> None:
     told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
     assert [answer["id"] for answer in await answers(json.dumps(told), request())] == [7]
+
+
+async def test_names_with_lone_surrogates_are_given_back_as_they_came() -> None:
+    told = {answer["id"]: answer for answer in await answers(request("\ud800"), request(7, "\udfff"), request(8))}
+    assert told["\ud800"]["result"] == told[8]["result"] == {}
+    assert "error" in told[7]

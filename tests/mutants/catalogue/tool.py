@@ -59,6 +59,14 @@ MUTATIONS = (
         ("tool/test_wire.py::test_a_cancellation_of_nothing_is_ignored",),
     ),
     Mutation(
+        "a lone surrogate in an id ends the server",
+        "R19",
+        "sessioncache/cli/wire.py",
+        "self._queue.put(as_text(told).encode()",
+        "self._queue.put(message.model_dump_json(by_alias=True, exclude_unset=True).encode()",
+        ("tool/test_wire.py::test_names_with_lone_surrogates_are_given_back_as_they_came",),
+    ),
+    Mutation(
         "a lone surrogate breaks the wire",
         "R19",
         "sessioncache/cli/mcp.py",
