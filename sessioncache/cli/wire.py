@@ -98,10 +98,18 @@ class Wire:
         self._queue.put(as_text(told).encode() + b"\n")  # pydantic's text cannot bear the lone surrogates of an id
 
     async def _lines(self) -> AsyncIterator[bytes]:
+        """Lines that are not blank, until the end; an empty one for what was too long."""
         reader = asyncio.StreamReader(limit=_LONGEST_LINE)
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read_in, args=(loop, reader), daemon=True).start()
-        async for line in reader:
+        while True:
+            try:
+                line = await reader.readline()
+            except ValueError:  # longer than allowed; what came of it is dropped
+                yield b""
+                continue
+            if not line:
+                return
             if line.strip():
                 yield line
 

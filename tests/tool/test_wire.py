@@ -31,8 +31,7 @@ async def answers(*lines: str) -> list[dict[str, Any]]:
             with anyio.fail_after(20):
                 await wire.Wire(asked, to_client).serve(make_server(tool))
         os.close(to_client)
-        with open(heard, "rb", closefd=False) as out:
-            told = [json.loads(line) for line in out]
+        told = [json.loads(line) for line in os.read(heard, 1 << 20).splitlines()]  # a pipe holds no more
     finally:
         os.close(asked)
         os.close(heard)
@@ -54,3 +53,11 @@ async def test_names_with_lone_surrogates_are_given_back_as_they_came() -> None:
     told = {answer["id"]: answer for answer in await answers(request("\ud800"), request(7, "\udfff"), request(8))}
     assert told["\ud800"]["result"] == told[8]["result"] == {}
     assert "error" in told[7]
+
+
+async def test_a_line_beyond_all_measure_is_refused_and_the_next_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_LONGEST_LINE", 10_000)
+    for length in (10_001, 40_000):
+        *refused, last = await answers("x" * length, request())
+        assert {answer["error"]["code"] for answer in refused} == {PARSE_ERROR}
+        assert last == {"jsonrpc": "2.0", "id": 7, "result": {}}

@@ -67,6 +67,14 @@ MUTATIONS = (
         ("tool/test_wire.py::test_names_with_lone_surrogates_are_given_back_as_they_came",),
     ),
     Mutation(
+        "a line that is too long ends the server",
+        "R20",
+        "sessioncache/cli/wire.py",
+        '                yield b""\n                continue\n',
+        "                raise\n",
+        ("tool/test_wire.py::test_a_line_beyond_all_measure_is_refused_and_the_next_is_answered",),
+    ),
+    Mutation(
         "a lone surrogate breaks the wire",
         "R19",
         "sessioncache/cli/mcp.py",
