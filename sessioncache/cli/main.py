@@ -150,6 +150,7 @@ def _add_mcp(commands: Any) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
+    _fill_closed_streams()
     try:
         code = _main(argv)
         sys.stdout.flush()
@@ -163,6 +164,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"sessioncache: cannot read or write: {error.strerror or type(error).__name__}", file=sys.stderr)
         return 2
     return code
+
+
+def _fill_closed_streams() -> None:
+    """A standard stream that is closed has nothing to read and keeps nothing; else what is opened next, the event
+    loop's selector say, would have its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open until the process ends
 
 
 def _discard_output() -> None:

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,16 @@ async def test_tiers_that_are_away_wrong_usage_and_a_missing_sdk(
     assert [(code, out) for code, out, _ in ends] == [(3, ""), (2, ""), (2, "")]
     assert "Redis cannot be reached" in ends[0][2]
     assert "pip install 'sessioncache[mcp]'" in ends[2][2]
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+@pytest.mark.usefixtures("made")
+async def test_a_stream_that_is_closed_is_an_empty_one(small_urls: Urls, closed: str) -> None:
+    run = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "tests.tool.command", *bound_to(small_urls)]
+    done = await asyncio.to_thread(
+        subprocess.run, run, cwd=ROOT, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 async def test_on_the_embedded_default_it_leaves_nothing_running(tmp_path: Path) -> None:

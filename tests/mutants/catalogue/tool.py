@@ -75,6 +75,14 @@ MUTATIONS = (
         ("tool/test_wire.py::test_a_line_beyond_all_measure_is_refused_and_the_next_is_answered",),
     ),
     Mutation(
+        "closed streams left closed",
+        "R20",
+        "sessioncache/cli/main.py",
+        "    _fill_closed_streams()\n    try:\n",
+        "    try:\n",
+        ("tool/test_mcp.py::test_a_stream_that_is_closed_is_an_empty_one",),
+    ),
+    Mutation(
         "a lone surrogate breaks the wire",
         "R19",
         "sessioncache/cli/mcp.py",
