@@ -84,12 +84,11 @@ class Wire:
             self._asked.add(message.id)
             self._answered = anyio.Event()
         elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
-            request = (message.params or {}).get("requestId")
-            if isinstance(request, int | str):  # nobody has checked what is in a notification
-                self._settle(request)
+            self._settle((message.params or {}).get("requestId"))
 
-    def _settle(self, request: types.RequestId) -> None:
-        self._asked.discard(request)
+    def _settle(self, request: object) -> None:
+        """An answer was given, or a client cancelled what may be anything; to the server "5" is 5 then."""
+        self._asked -= {one for one in self._asked if str(one) == str(request)}
         if not self._asked:
             self._answered.set()
 

@@ -40,7 +40,10 @@ async def answers(*lines: str) -> list[dict[str, Any]]:
 
 def request(number: object = 7, method: str = "ping") -> str:
     """A request as its line."""
-    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method})
+    params = {"name": "session_state", "arguments": {"operation": "list", "namespace": "n"}}
+    return json.dumps(
+        {"jsonrpc": "2.0", "id": number, "method": method} | ({"params": params} if "/" in method else {})
+    )
 
 
 @pytest.mark.parametrize("request_id", [[1], {"a": 1}, None, "nobody's", 1.5])
@@ -61,3 +64,16 @@ async def test_a_line_beyond_all_measure_is_refused_and_the_next_is_answered(mon
         *refused, last = await answers("x" * length, request())
         assert {answer["error"]["code"] for answer in refused} == {PARSE_ERROR}
         assert last == {"jsonrpc": "2.0", "id": 7, "result": {}}
+
+
+@pytest.mark.parametrize("request_id", [7, "7"])
+async def test_at_the_end_nobody_waits_for_what_was_cancelled(
+    request_id: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stall(*_: object) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(SessionStateTool, "call", stall)
+    monkeypatch.setattr(wire, "_LAST_ANSWERS", 60)
+    told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
+    assert [answer["id"] for answer in await answers(request(7, "tools/call"), json.dumps(told), request(8))] == [8]

@@ -53,9 +53,8 @@ MUTATIONS = (
         "a cancellation of what is no request ends the server",
         "R4",
         "sessioncache/cli/wire.py",
-        "            if isinstance(request, int | str):  # nobody has checked what is in a notification\n"
-        "                self._settle(request)\n",
-        "            self._settle(request)\n",
+        "        self._asked -= {one for one in self._asked if str(one) == str(request)}\n",
+        "        self._asked.discard(request)\n",
         ("tool/test_wire.py::test_a_cancellation_of_nothing_is_ignored",),
     ),
     Mutation(
@@ -81,6 +80,14 @@ MUTATIONS = (
         "    _fill_closed_streams()\n    try:\n",
         "    try:\n",
         ("tool/test_mcp.py::test_a_stream_that_is_closed_is_an_empty_one",),
+    ),
+    Mutation(
+        "the end waits for what was cancelled by another type of id",
+        "R4",
+        "sessioncache/cli/wire.py",
+        "if str(one) == str(request)}",
+        "if one == request}",
+        ("tool/test_wire.py::test_at_the_end_nobody_waits_for_what_was_cancelled",),
     ),
     Mutation(
         "a lone surrogate breaks the wire",
