@@ -48,7 +48,9 @@ def program(urls: Urls, *words: str, **options: int) -> subprocess.Popen[bytes]:
     """A command as a process of its own, with pipes."""
     command = [PROGRAM, *words, "--redis", urls.redis, "--database", urls.database]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    return subprocess.Popen(command, env=os.environ | {"NO_COLOR": "1"}, **pipes)  # type: ignore[call-overload, no-any-return]
+    # What runs the tests may have a width of its own to tell.
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {"NO_COLOR": "1"}
+    return subprocess.Popen(command, env=env, **pipes)  # type: ignore[call-overload, no-any-return]
 
 
 # ---- help
