@@ -40,7 +40,7 @@ def make_batch(scopes: int, keys: int, text: str, revision: int) -> list[list[Ro
         parents = user_id("", "bench", user), app_id("", "bench"), bare_id("", session)
         counts = (revision, revision, revision - 1, False, revision, revision, 0, 0, "", number % 256, now)
         heads.append((scope, "", "bench", user, session, *parents, "", *counts))
-        rows += [(scope, key_id("", f"key{k}"), "", f"key{k}", text, revision, False, now) for k in range(keys)]
+        rows += [(scope, key_id("", f"key{k}"), "", f"key{k}", text, revision, False, now, None) for k in range(keys)]
     return [sorted(heads), sorted(rows)]
 
 
@@ -149,4 +149,8 @@ class Executemany:
 
 def as_sqlite(batch: Sequence[Sequence[Row]]) -> list[list[Row]]:
     """Times as text, as SQLite stores them."""
-    return [[(*row[:-1], row[-1].strftime("%Y-%m-%d %H:%M:%S.%f")) for row in rows] for rows in batch]
+
+    def as_text(value: Any) -> Any:
+        return value.strftime("%Y-%m-%d %H:%M:%S.%f") if isinstance(value, datetime) else value
+
+    return [[tuple(map(as_text, row)) for row in rows] for rows in batch]
