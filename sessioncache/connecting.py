@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
@@ -114,6 +115,8 @@ async def open_resources(
     """Tiers behind URLs, or, without any, the embedded default with its worker; checked (see Installation)."""
     if not redis_url and not database_url:
         _check_embedded(settings)
+        # What an earlier program left may be old by now, and the worker that flushes it starts only with this one.
+        settings = replace(settings, on_full="wait")
     async with AsyncExitStack() as stack:
         urls = await stack.enter_async_context(open_urls(redis_url, database_url, data_dir, start_worker=True))
         tiers = await stack.enter_async_context(open_tiers(*urls, settings))

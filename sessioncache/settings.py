@@ -63,7 +63,10 @@ class CacheSettings(_Settings):
     max_dirty_age: float = 3_600.0
     """Seconds that the oldest dirt may wait for SQL before writes are refused or wait."""
     on_full: str = "refuse"
-    """What happens to a write then: ``refuse`` (BackPressureError) or ``wait`` (for at most the time-out)."""
+    """What happens to a write then: ``refuse`` (BackPressureError) or ``wait`` (for at most the time-out).
+
+    On the embedded default it waits, whose worker may have started a moment ago.
+    """
     retention: float | None = None
     """Seconds after its last activity for which a session of this app is kept (0: for ever), seen to by the workers.
 

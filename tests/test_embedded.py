@@ -7,6 +7,7 @@ import gc
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from sessioncache import SessionCache, pressure
 from sessioncache.durable.engine import create_engine
 from sessioncache.durable.migrate import check_schema
 from sessioncache.embedded import Embedded, folder, opening, run_worker
@@ -356,6 +358,26 @@ def test_the_schema_is_there_before_the_worker(path: Path, monkeypatch: pytest.M
     run_worker.main(arguments)
     assert executed == [[sys.executable, "-P", "-m", "sessioncache_worker", *arguments]]
     asyncio.run(schema_is_current())
+
+
+async def test_a_write_waits_for_the_worker_to_flush_what_is_old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an earlier program left may be hours old when the next one starts, and the worker with it."""
+    monkeypatch.setattr(pressure, "_GOOD_FOR", 0.001)
+    async with SessionCache.connect(app="app", data_dir=str(path)) as cache:
+        found = await cache.create("ada")
+        database = sqlite3.connect(path / "sessioncache.db", isolation_level=None)
+        database.execute("BEGIN IMMEDIATE")
+        await found.set("a", 1)
+        socket = folder.find_socket(path)
+        with connected(f"unix://{socket}") as client:
+            for since in client.scan_iter("sessioncache:*:since"):
+                client.zadd(since, dict.fromkeys(client.zrange(since, 0, -1), 1))
+        waiting = asyncio.create_task(found.increment("a"))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        database.execute("ROLLBACK")
+        assert await waiting == 2
+        database.close()
 
 
 async def test_a_server_that_cannot_start_is_an_error_with_its_log(path: Path) -> None:

@@ -81,4 +81,12 @@ MUTATIONS = (
         "",
         ("unit/test_scopes.py",),
     ),
+    Mutation(
+        "on the embedded default old dirt keeps the next program from writing",
+        "R18",
+        "sessioncache/connecting.py",
+        '        settings = replace(settings, on_full="wait")\n',
+        "",
+        ("test_embedded.py::test_a_write_waits_for_the_worker_to_flush_what_is_old",),
+    ),
 )
