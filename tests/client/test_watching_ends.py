@@ -20,7 +20,7 @@ from sessioncache import (
 from sessioncache.hot import listening
 from sessioncache.hot.listening import Announcement
 from sessioncache.names import KeyScope
-from sessioncache.revisions import encode_revision
+from sessioncache.revisions import ZERO, encode_revision
 from sessioncache.watching import Watch
 from tests.conftest import StartRedis
 from tests.helpers import Stall, Urls, connect, raw, scope_key, session, upgrade
@@ -245,7 +245,8 @@ async def test_what_nobody_understands_is_an_interruption(
 ) -> None:
     async with found.watch() as changes:
         with raw(small_urls.redis) as client:
-            client.execute_command("SPUBLISH", _CHANNEL, b"w\xff")  # type: ignore[no-untyped-call]
+            garbage = b"w" + 2 * ZERO + b"none|=\xff"
+            client.execute_command("SPUBLISH", _CHANNEL, garbage)  # type: ignore[no-untyped-call]
         assert (await _after(changes)).missed
         revision = await found.set("a", 1)
         while (await _after(changes)).revision != revision:
