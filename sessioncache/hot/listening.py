@@ -33,6 +33,8 @@ _ANSWER = 5.0
 _PAUSE = (0.05, 0.5)
 """Seconds before a broken connection is made anew."""
 _MANY = b"*"
+MOST_TOLD = 1_000
+"""Keys that one announcement names (the scripts know it, too)."""
 
 
 class Announcement(NamedTuple):

@@ -20,7 +20,7 @@ from sessioncache.hot.calls import (
     WrittenPart,
 )
 from sessioncache.hot.layout import Layout, Place, fields_of
-from sessioncache.hot.listening import Announcement
+from sessioncache.hot.listening import MOST_TOLD, Announcement
 from sessioncache.hot.tier import HotTier
 from sessioncache.hot.unflushed import NAMES, Unflushed
 from sessioncache.revisions import ZERO, decode_revision, encode_revision
@@ -171,7 +171,7 @@ class MemoryHot(HotTier):
         return self._store.is_erased(user.ref.id.encode())
 
     def _announce(self, one: Staged, host: Cell, revision: bytes) -> None:
-        keys = tuple(one.texts)
+        keys = tuple(one.texts) if len(one.texts) <= MOST_TOLD else None
         if one.part.temp:
             self._store.announce(host.place, Announcement(b"t", revision, ZERO, keys, INCARNATION))
         else:

@@ -130,6 +130,12 @@ class TestWatching(Conformance):
                 told.append(await _next(changes))
             assert any(change.missed for change in told)
 
+    async def test_a_write_of_more_keys_than_are_named_is_told_as_missed(self, cache: Cache) -> None:
+        session = await cache.create("ada")
+        async with session.watch() as changes:
+            revision = await session.update({f"k{number}": number for number in range(1_001)})
+            assert await _next(changes) == Change("session", (), revision, missed=True)
+
     async def test_watching_ends_with_the_session(self, cache: Cache) -> None:
         session = await cache.create("ada", session_id="s1")
         async with session.watch() as changes, session.namespace("tools").watch() as within:
