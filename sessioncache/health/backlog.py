@@ -27,8 +27,12 @@ def judge_workers(workers: Sequence[WorkerPulse], *, embedded: bool = False) -> 
         return bad("workers", "none runs: nothing is flushed", advice)
     if not living:
         return bad("workers", f"none is alive: the last heartbeat was {told_seconds(ages[0])} ago", advice)
-    found = f"{len(living)} alive, the latest heartbeat {told_seconds(ages[0])} ago"
-    if late := [age for age in ages if age > _SILENT]:
+    late = [age for age in ages if age > _SILENT]
+    if len(late) == len(ages):
+        advice = "find out whether it still runs; after half a minute of silence it counts as dead"
+        return warning("workers", f"none was heard for {told_seconds(ages[0])}: it may be dead", advice)
+    found = f"{len(ages) - len(late)} alive, the latest heartbeat {told_seconds(ages[0])} ago"
+    if late:
         advice = "find out what became of them; a heartbeat is forgotten after an hour"
         return warning("workers", f"{found}; {len(late)} silent for up to {told_seconds(late[-1])}", advice)
     return good("workers", found)

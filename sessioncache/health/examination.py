@@ -40,7 +40,7 @@ async def examine(targets: Targets, settings: CacheSettings, *, timeout: float =
     """
     with within(timeout):
         hot, durable = await asyncio.gather(_read_hot(targets, settings), _read_durable(targets))
-    findings = [*_of_redis(hot), *_of_database(durable), *_of_both(hot, durable, targets, settings)]
+    findings = [*_of_redis(hot, targets), *_of_database(durable), *_of_both(hot, durable, targets, settings)]
     if isinstance(hot, RedisFacts):
         findings += _of_backlog(hot, targets, settings)
     return Report(findings, away=isinstance(hot, Away) or isinstance(durable, Away))
@@ -66,10 +66,11 @@ async def _read_durable(targets: Targets) -> SqlFacts | Away:
         return Away(bad("database", f"{error} ({where})", _START if targets.embedded else _SEE_DATABASE))
 
 
-def _of_redis(hot: RedisFacts | Away) -> list[Finding]:
+def _of_redis(hot: RedisFacts | Away, targets: Targets) -> list[Finding]:
     if isinstance(hot, Away):
         return [hot.finding]
-    return [judge(hot) for judge in (judge_redis, judge_eviction, judge_persistence, judge_memory)]
+    told = [judge(hot) for judge in (judge_redis, judge_eviction, judge_persistence)]
+    return [*told, judge_memory(hot, embedded=bool(targets.embedded))]
 
 
 def _of_database(durable: SqlFacts | Away) -> list[Finding]:

@@ -79,11 +79,13 @@ def _without_log(config: Mapping[str, str]) -> Finding:
     return warning("persistence", f"{told}: at a restart {_LOSES}", advice)
 
 
-def judge_memory(facts: RedisFacts) -> Finding:
+def judge_memory(facts: RedisFacts, *, embedded: bool = False) -> Finding:
     """How much of its memory Redis uses."""
     used, most = (_number(facts.info, name) for name in ("used_memory", "maxmemory"))
     if used is None:
         return warning("memory", "it is unknown: INFO does not tell", "see that maxmemory is set, and far from reached")
+    if not most and embedded:
+        return good("memory", f"{told_bytes(used)} used; the embedded server has no limit")
     if not most:
         found = f"{told_bytes(used)} used, without a limit: the system may end Redis when its own memory is full"
         return warning("memory", found, "CONFIG SET maxmemory to what the machine can spare")

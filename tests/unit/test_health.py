@@ -207,6 +207,18 @@ def test_a_worker_must_be_alive_and_none_silent_for_longer_than_a_lease(ages: li
     assert judge_workers([worker(age) for age in ages]).level is level
 
 
+def test_a_worker_of_which_nothing_is_heard_is_not_told_to_be_alive() -> None:
+    assert judge_workers([worker(20.0)]).found == "none was heard for 20 s: it may be dead"
+    both = judge_workers([worker(20.0), worker(1.0)])
+    assert both.found == "1 alive, the latest heartbeat 1 s ago; 1 silent for up to 20 s"
+
+
+def test_the_embedded_server_has_no_limit_of_memory_and_needs_none() -> None:
+    unlimited = of_redis({"used_memory": 1_000_000, "maxmemory": 0})
+    assert judge_memory(unlimited, embedded=True).level is GOOD
+    assert judge_memory(unlimited).level is WARNING
+
+
 @pytest.mark.parametrize(
     ("age", "level"), [(None, GOOD), (0.0, GOOD), (11.9, GOOD), (12.1, WARNING), (1800.0, WARNING), (1801.0, BAD)]
 )
