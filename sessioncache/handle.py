@@ -266,6 +266,7 @@ class Handle(ABC):
     async def flush(self, timeout: float = 30) -> None:
         """Wait until every write through this handle is durable; `timeout` in seconds.
 
+        A session and each of its namespaces are handles of their own: `SessionCache.flush` waits for all of them.
         FlushTimeoutError, DeadLetterError, WriteLostError.
         """
         if self._ledger:

@@ -27,6 +27,18 @@ _DRIVERS_ERRORS = (
     OverflowError,
 )
 _UNDEFINED_TABLE = "42P01"
+# What drivers say where no connection comes about, which has no SQLSTATE, and what we say: never their text.
+_SAYINGS = {
+    "password authentication failed": "it refuses the user name or password",
+    "no password supplied": "it asks for a password",
+    "does not exist": "there is no such database or role",
+    "onnection refused": "nobody listens there",
+    "No such file or directory": "nobody listens there",
+    "could not translate host name": "there is no such host",
+    "failed to resolve host": "there is no such host",
+    "unable to open database file": "the file cannot be opened",
+    "database is locked": "others hold it for too long",
+}
 
 
 class RefusedDataError(Exception):
@@ -64,7 +76,8 @@ def _translation(exc: Exception) -> Exception:
         return RefusedDataError(f"the database refuses the data ({name})")
     if state == _UNDEFINED_TABLE or "no such table" in str(cause):
         return DurableTierUnavailableError(f"the database lacks our tables ({name}): run `sessioncache db upgrade`")
-    return DurableTierUnavailableError(f"the SQL database cannot be used ({name})")
+    why = next((ours for theirs, ours in _SAYINGS.items() if not state and theirs in str(cause)), "")
+    return DurableTierUnavailableError(f"the SQL database cannot be used{why and f': {why}'} ({name})")
 
 
 def _is_refusal(exc: Exception, cause: BaseException, state: str | None) -> bool:
