@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from sessioncache.dates import json_of
+from sessioncache.errors import DurableTierUnavailableError
 from sessioncache.hot.calls import Content, Wanted
 from sessioncache.hot.layout import Place, head_of
 from sessioncache.info import SessionInfo, info_of
@@ -28,18 +29,38 @@ class Private(NamedTuple):
     """By name; those without keys are left out."""
     beside: list[Content]
     """Other scopes that were asked for."""
+    complete: bool
+    """Whether all namespaces are there: not those that only SQL knew, if it was away."""
 
 
-async def read_private(tiers: Tiers, place: Place, birth: bytes = b"", beside: Sequence[Place] = ()) -> Private:
-    """A session of any life, or of `birth`, with its namespaces, and other scopes in the same step.  Gone."""
+async def read_private(
+    tiers: Tiers, place: Place, birth: bytes = b"", beside: Sequence[Place] = (), *, partly: bool = False
+) -> Private:
+    """A session of any life, or of `birth`, with its namespaces, and other scopes in the same step.  Gone.
+
+    `partly`: where SQL is away, without the namespaces that only SQL may know.
+    """
     spaces = await tiers.perform(lambda: tiers.forking.spaces(place, birth))
-    stored = [] if spaces.none_yet else await tiers.perform(lambda: tiers.durable.namespaces(place.ref))
-    names = sorted({*stored, *spaces.dirty})
+    stored: list[str] | None = []
+    if not spaces.none_yet:
+        stored = await _stored_namespaces(tiers, place, partly=partly)
+    names = sorted({*(stored or ()), *spaces.dirty})
     places = [*(tiers.layout.place(namespace_ref(place.ref, name)) for name in names), *beside]
     wanted = [Wanted(place, birth=spaces.birth), *(Wanted(one) for one in places)]
     own, *others = await tiers.perform(lambda: tiers.hot.read(wanted))
     found = zip(names, others[: len(names)], strict=True)
-    return Private(own, {name: content for name, content in found if content.entries}, others[len(names) :])
+    namespaces = {name: content for name, content in found if content.entries}
+    return Private(own, namespaces, others[len(names) :], complete=stored is not None)
+
+
+async def _stored_namespaces(tiers: Tiers, place: Place, *, partly: bool) -> list[str] | None:
+    """The namespaces that SQL knows; None: it is away, and that is fine."""
+    try:
+        return list(await tiers.perform(lambda: tiers.durable.namespaces(place.ref)))
+    except DurableTierUnavailableError:
+        if partly:
+            return None
+        raise
 
 
 async def export_session(tiers: Tiers, place: Place, birth: bytes = b"") -> dict[str, Any]:

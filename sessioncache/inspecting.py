@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from sessioncache.dates import json_of
 from sessioncache.exporting import Private, read_private, values_of
 from sessioncache.hot.calls import Content
 from sessioncache.hot.layout import head_of
@@ -35,6 +36,8 @@ class Inspection:
     """Whether it was in Redis before it was looked at."""
     dirty: bool
     """Whether SQL lacks something of it."""
+    refused: int
+    """Entries of its own that the database refuses: they wait for `sessioncache dead`."""
     lease: float | None
     """Seconds that its run lease lasts yet; None: nobody holds it."""
     size: Size
@@ -42,6 +45,8 @@ class Inspection:
     state: Mapping[str, Any]
     """The session's own keys with their values, sorted by key."""
     namespaces: Mapping[str, Size]
+    complete: bool
+    """Whether all namespaces are there: not those that only SQL knows, while it is away."""
     shared: Mapping[str, Mapping[str, Any]] | None
     """``user`` and ``app``: the keys that it shares; None where they were not asked for."""
 
@@ -53,7 +58,7 @@ async def inspect_session(tiers: Tiers, places: SessionPlaces, *, shared: bool =
     """
     sight = await tiers.perform(lambda: look(tiers.link, places.session))
     beside = (places.user, places.app) if shared else ()
-    return _inspection(sight, await read_private(tiers, places.session, beside=beside))
+    return _inspection(sight, await read_private(tiers, places.session, beside=beside, partly=True))
 
 
 def _inspection(sight: Sight, private: Private) -> Inspection:
@@ -64,13 +69,15 @@ def _inspection(sight: Sight, private: Private) -> Inspection:
         revision=head.values_revision,
         hot=sight.hot,
         dirty=sight.dirty,
+        refused=sight.refused,
         lease=sight.lease[1] if sight.lease and is_held else None,
         size=_size(private.own),
         state=values_of(private.own),
         namespaces={name: _size(content) for name, content in private.namespaces.items()},
+        complete=private.complete,
         shared=dict(zip(("user", "app"), map(values_of, private.beside), strict=True)) if private.beside else None,
     )
 
 
 def _size(content: Content) -> Size:
-    return Size(len(content.entries), sum(len(value) - DIGITS for value in content.entries.values()))
+    return Size(len(content.entries), sum(len(json_of(value, DIGITS)) for value in content.entries.values()))

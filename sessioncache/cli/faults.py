@@ -25,7 +25,7 @@ _REDIS_AWAY = """\
     names it, with its password; `sessioncache doctor` examines both tiers"""
 _DATABASE_AWAY = """\
   what still works: sessions that are in Redis, read and written; what is written waits there and is flushed later.
-    `sessions show` and `sessions export` find those with --app and --user
+    `sessions show` finds those with --app and --user; so does `sessions export` those that never had a namespace
   what to do: see that the server runs and can be reached from here, and that --database or SESSIONCACHE_DATABASE_URL
     names it, with its password; `sessioncache doctor` examines both tiers"""
 

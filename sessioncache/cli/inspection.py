@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sessioncache.cli.printing import age, cut, exact, is_terminal, json_text, plain, print_table, width
+from sessioncache.cli.printing import age, cut, exact, is_terminal, json_text, note, plain, print_table, width
 from sessioncache.exporting import told_of
 from sessioncache.inspecting import Inspection
 
@@ -18,11 +18,13 @@ def told_of_inspection(seen: Inspection) -> dict[str, Any]:
         "revision": seen.revision,
         "hot": seen.hot,
         "dirty": seen.dirty,
+        "refused": seen.refused,
         "lease": {"held": seen.lease is not None, "seconds_left": seen.lease},
         "keys": seen.size.keys,
         "bytes": seen.size.bytes,
         "state": seen.state,
         "namespaces": {name: size._asdict() for name, size in seen.namespaces.items()},
+        "complete": seen.complete,
         **shared,
     }
 
@@ -36,6 +38,8 @@ def print_inspection(seen: Inspection) -> None:
         print()
         rows = ((name, size.keys, size.bytes) for name, size in seen.namespaces.items())
         print_table(("namespace", "keys", "bytes"), rows)
+    if not seen.complete:
+        note("the database is away: namespaces that only it knows are not shown")
     for scope, state in (seen.shared or {}).items():
         _print_state(f"shared keys of the {scope}", state)
 
@@ -56,9 +60,15 @@ def _facts(seen: Inspection) -> dict[str, object]:
         "forked from": info.forked_from or "-",
         "lease": "not held" if seen.lease is None else f"held, {seen.lease:.0f} s left",
         "in Redis": "yes" if seen.hot else "no: it was loaded to be shown",
-        "in SQL": "not all of it: it waits to be flushed" if seen.dirty else "all of it",
+        "in SQL": _durability(seen),
         "size": f"{seen.size.keys} keys, {seen.size.bytes} bytes",
     }
+
+
+def _durability(seen: Inspection) -> str:
+    if seen.refused:
+        return f"not all of it: the database refuses {seen.refused} of its entries (see `sessioncache dead list`)"
+    return "not all of it: it waits to be flushed" if seen.dirty else "all of it"
 
 
 def _print_state(title: str, state: Mapping[str, Any]) -> None:

@@ -60,10 +60,11 @@ def _choose(letters: Sequence[DeadLetter], options: argparse.Namespace) -> list[
 def _print_list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
     if as_json:
         print_json({"letters": [_told(letter) for letter in letters]})
-    elif letters or not is_terminal():
+        return
+    if letters or not is_terminal():
         print_table(_COLUMNS, map(_row, letters))
-    else:
-        print("there are no dead letters")
+    if not letters:
+        note("there are no dead letters")
 
 
 def _row(one: DeadLetter) -> Sequence[object]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from sessioncache.entries import Committed, Dirt, Entry
 from sessioncache.hot.calls import Acknowledged, Claims, Dropped, Need, Unready
 from sessioncache.hot.layout import Layout, Place, head_of, parents
-from sessioncache.hot.link import Argument, HotLink, Reply
+from sessioncache.hot.link import Argument, HotLink, Reply, pairs_of
 from sessioncache.hot.scripts import load_script
 from sessioncache.revisions import DIGITS, decode_revision, encode_revision
 from sessioncache.scopes import ScopeKind, ScopeRef
@@ -106,7 +106,7 @@ class Backlog:
 
     async def heartbeats(self) -> dict[str, int]:
         """Living workers: name -> microseconds by the clock of Redis of their last heartbeat."""
-        beats = _pairs(await self.link.command(b"HGETALL", self.layout.control(0)))
+        beats = pairs_of(await self.link.command(b"HGETALL", self.layout.control(0)))
         return {n[2:].decode(): int(v.split(b"|", 1)[0]) for n, v in beats.items() if n.startswith(b"w:")}
 
     async def count_dirty(self, buckets: Sequence[int]) -> dict[int, int]:
@@ -167,7 +167,7 @@ class Backlog:
 
     async def _controls(self, buckets: Sequence[int]) -> list[Mapping[bytes, bytes]]:
         replies = await self.link.exchange([(b"HGETALL", self.layout.control(bucket)) for bucket in buckets], {})
-        return [_pairs(reply) for reply in replies]
+        return [pairs_of(reply) for reply in replies]
 
     def _acknowledgement(self, one: Committed, delay: float) -> tuple[list[bytes], list[Argument]]:
         dirt, head = one.dirt, one.dirt.head
@@ -257,12 +257,6 @@ def _claims(reply: Reply) -> Claims | None:
 
 def _acknowledged(reply: Reply) -> Acknowledged | None:
     return Acknowledged(reply[1], reply[2], list(reply[3:])) if reply[0] == b"ok" else None
-
-
-def _pairs(reply: Reply) -> Mapping[bytes, bytes]:
-    if isinstance(reply, dict):
-        return reply
-    return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 def _score(reply: Reply) -> int:

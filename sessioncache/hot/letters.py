@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sessioncache.dates import json_size
 from sessioncache.hot.layout import Layout, Place, user_field
-from sessioncache.hot.link import HotLink, Reply
+from sessioncache.hot.link import HotLink, pairs_of
 from sessioncache.hot.scripts import load_script
 from sessioncache.revisions import DIGITS, decode_revision
 
@@ -48,7 +48,7 @@ class Letters:
     async def read(self, buckets: Sequence[int]) -> list[RawLetter]:
         """The dead letters of some buckets whose entry has not been written again since."""
         replies = await self._link.exchange([(b"HGETALL", self._layout.control(b)[:-3] + b"dead") for b in buckets], {})
-        found = [(b, *pair) for b, reply in zip(buckets, replies, strict=True) for pair in _pairs(reply)]
+        found = [(b, *pair) for b, reply in zip(buckets, replies, strict=True) for pair in pairs_of(reply).items()]
         dead = [one for one in found if one[2].split(b"|", 2)[1] == b"1"]
         if not dead:
             return []
@@ -64,12 +64,6 @@ class Letters:
         """Take a letter back, so that its entry is flushed again; whether there was one."""
         reply = await self._link.call(load_script("pardon"), [place.control, place.hash], [user_field(key)])
         return bool(reply[1])
-
-
-def _pairs(reply: Reply) -> list[tuple[bytes, bytes]]:
-    if isinstance(reply, dict):
-        return list(reply.items())
-    return list(zip(reply[::2], reply[1::2], strict=True))
 
 
 def _letter(bucket: int, name: bytes, value: bytes, of_hash: list[bytes | None]) -> RawLetter | None:

@@ -211,6 +211,11 @@ def parse_info(told: bytes) -> dict[str, str]:
     return {name: value for name, _, value in lines if value}
 
 
+def pairs_of(reply: Reply) -> dict[bytes, bytes]:
+    """What HGETALL answers: RESP3 pairs it, RESP2 does not."""
+    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+
+
 def explain(error: ResponseError) -> SessionCacheError:
     """What an error reply of Redis means for the caller."""
     if isinstance(error, OutOfMemoryError):

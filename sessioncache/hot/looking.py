@@ -7,7 +7,7 @@ from typing import NamedTuple
 from redis.exceptions import ResponseError
 
 from sessioncache.hot.layout import Place
-from sessioncache.hot.link import HotLink, explain
+from sessioncache.hot.link import HotLink, explain, pairs_of
 
 _LONGEST_LEASE = 86_400_000_000
 """Microseconds; a lease that seems to last longer was dated by a clock that has been set back since."""
@@ -19,6 +19,8 @@ class Sight(NamedTuple):
     hot: bool
     dirty: bool
     """Whether SQL lacks something of its own keys, of its head or of its namespaces."""
+    refused: int
+    """Entries of its own that the database refuses: dead letters."""
     lease: tuple[bytes, float] | None
     """The life that a run lease is of, and the seconds that it lasts yet; None: nobody holds one."""
 
@@ -32,13 +34,21 @@ async def look(link: HotLink, place: Place) -> Sight:
         (b"EXISTS", place.dirty, spaces),
         (b"HMGET", place.control, b"incarnation", lease),
         (b"TIME",),
+        (b"HGETALL", place.control[:-3] + b"dead"),
     ]
     replies = await link.exchange(commands, {})
     for reply in replies:
         if isinstance(reply, ResponseError):
             raise explain(reply)
-    hot, dirty, (incarnation, held), (seconds, micros) = replies
-    return Sight(bool(hot), bool(dirty), _lease(held, incarnation, int(seconds) * 1_000_000 + int(micros)))
+    hot, dirty, (incarnation, held), (seconds, micros), letters = replies
+    refused = _refused(place.ref.member.encode(), pairs_of(letters))
+    return Sight(bool(hot), bool(dirty), refused, _lease(held, incarnation, int(seconds) * 1_000_000 + int(micros)))
+
+
+def _refused(member: bytes, letters: dict[bytes, bytes]) -> int:
+    """A letter's name is member and field; in it are the refused revision and whether it is dead (lua/accuse.lua)."""
+    own = (member + b"=", member + b"!")
+    return sum(name.startswith(own) and value[10:11] == b"1" for name, value in letters.items())
 
 
 def _lease(held: bytes | None, incarnation: bytes | None, now: int) -> tuple[bytes, float] | None:

@@ -25,7 +25,7 @@ from sessioncache.cli import commands, main, sessions
 from sessioncache.settings import CacheSettings
 from tests.cli.conftest import Run
 from tests.conftest import StartRedis
-from tests.helpers import Urls, connect, drain, start_worker
+from tests.helpers import Urls, connect, drain, settle, start_worker
 from tests.rules.poison import refuse_poison
 from tests.waiting import wait_until
 
@@ -324,8 +324,34 @@ async def test_without_the_database_hot_sessions_are_shown_and_cold_ones_are_exi
     for words in (("list",), ("show", "s1"), ("show", "cold", *whose)):
         said = await run("sessions", *words, on=without)
         assert (said.code, said.out) == (3, "")
+        assert "cannot be used: nobody listens there" in said.err
         assert "the SQL database: postgresql://ada:***@127.0.0.1:1/state" in said.err
         assert "--app and --user" in said.err
+
+
+async def test_without_the_database_a_session_is_shown_but_for_namespaces_that_only_it_may_know(
+    cache: SessionCache, urls: Urls, run: Run
+) -> None:
+    made = await cache.create("ada", session_id="s1", state={"a": 1})
+    await made.namespace("cold").set("x", 1)
+    await settle(urls)
+    found = await cache.get("ada", "s1")
+    await found.namespace("hot").set("x", 1)
+    words = ("sessions", "show", "s1", "--app", "app", "--user", "ada", "--json")
+    seen = (await run(*words, on=Urls(urls.redis, NO_DATABASE))).json["session"]
+    assert (seen["state"], list(seen["namespaces"]), seen["complete"]) == ({"a": 1}, ["hot"], False)
+    whole = (await run(*words)).json["session"]
+    assert (list(whole["namespaces"]), whole["complete"]) == (["cold", "hot"], True)
+
+
+async def test_what_the_database_refuses_of_a_session_is_told(cache: SessionCache, urls: Urls, run: Run) -> None:
+    refuse_poison(urls.database)
+    await cache.create("ada", session_id="s1", state={"poison": 1, "good": 1})
+    assert (await run("sessions", "show", "s1", "--json")).json["session"]["refused"] == 0
+    await drain(urls)
+    seen = (await run("sessions", "show", "s1", "--json")).json["session"]
+    assert (seen["dirty"], seen["refused"]) == (True, 1)
+    assert "see `sessioncache dead list`" in (await run("sessions", "show", "s1")).out
 
 
 @pytest.mark.parametrize("words", [("db", "check"), ("sessions", "list")], ids=" ".join)
