@@ -9,7 +9,7 @@ from typing import Any
 
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.link import Argument, HotLink, NotExecutedError, Reply, UnansweredError, parse_info
+from sessioncache.hot.link import Argument, HotLink, NotExecutedError, Reply, UnansweredError, pairs_of, parse_info
 from sessioncache.hot.vitals import Pulse, Vitals
 from sessioncache.settings import CacheSettings, WorkerSettings
 
@@ -42,12 +42,12 @@ async def read_redis(link: HotLink, settings: CacheSettings) -> RedisFacts:
     replies = await link.exchange(_commands(layout), {})
     clock, record, delay, *rest = (None if isinstance(reply, Exception) else reply for reply in replies)
     info, config = rest[: len(_SECTIONS)], rest[len(_SECTIONS) :]
-    recorded = _pairs(record)
+    recorded = _texts(record)
     pulse, problem = await _read_pulse(link, _recorded_layout(layout, recorded))
     return RedisFacts(
         where=where_redis(link),
         info={name: value for section in info if section for name, value in parse_info(section).items()},
-        config={name: value for part in config for name, value in _pairs(part).items()},
+        config={name: value for part in config for name, value in _texts(part).items()},
         record=recorded,
         offset=None if clock is None else _offset(clock, began, time.time()),
         delay=int(delay) / 1_000_000 if delay else WorkerSettings().flush_delay,
@@ -94,7 +94,6 @@ def _offset(clock: Reply, began: float, ended: float) -> float:
     return told - min(max(told, began), ended)
 
 
-def _pairs(reply: Reply) -> dict[str, str]:
-    """A map: RESP3 has one, RESP2 a list of names and values in turn."""
-    pairs = reply.items() if isinstance(reply, dict) else zip((reply or [])[::2], (reply or [])[1::2], strict=True)
-    return {name.decode(): value.decode("utf-8", "replace") for name, value in pairs}
+def _texts(reply: Reply) -> dict[str, str]:
+    """Names and values as texts; none of what was refused."""
+    return {name.decode(): value.decode("utf-8", "replace") for name, value in pairs_of(reply or {}).items()}
