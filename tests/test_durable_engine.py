@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 from sessioncache.scopes import bare_id
 from tests.conftest import StartPostgreSQL
 from tests.durable_helpers import dirt, open_tier, put, session, values_of
+from tests.servers import PostgreSQLServer
 from tests.waiting import wait_until_async
 
 
@@ -127,6 +129,24 @@ async def test_a_file_that_cannot_be_opened_is_unavailable() -> None:
         await tier.clock()
     await tier.aclose()
     await wait_until_async(lambda: threading.active_count() <= threads, 5, "the driver's thread to end")
+
+
+async def test_why_a_database_cannot_be_used_is_told_in_our_own_words(
+    postgresql_server: PostgreSQLServer, tmp_path: Path
+) -> None:
+    url = postgresql_server.url("secret_name")
+    reasons = {
+        url: "there is no such database or role",
+        "postgresql://ada:secret@127.0.0.1:1/state": "nobody listens there",
+        "postgresql://ada:secret@no-such-host.invalid/state": "there is no such host",
+        f"sqlite:///{tmp_path}/none/secret.db": "the file cannot be opened",
+    }
+    for where, reason in reasons.items():
+        tier = DurableTier.connect(where)
+        with pytest.raises(DurableTierUnavailableError, match=reason) as told:
+            await tier.clock()
+        assert "secret" not in str(told.value)
+        await tier.aclose()
 
 
 async def test_a_database_without_schema_says_what_to_do(database_url: str) -> None:

@@ -230,6 +230,7 @@ async def test_batches_in_opposite_order_do_not_deadlock(postgresql: DurableTier
             await put(postgresql, *(reversed(batch) if backwards else batch))
 
     await asyncio.gather(flusher(False), flusher(True), flusher(False))
+    assert await values_of(postgresql, session("s0")) == dict.fromkeys(keys, b"1")
 
 
 async def test_of_two_concurrent_flushes_the_newer_stays(tier: DurableTier) -> None:

@@ -174,6 +174,7 @@ def test_who_leaves_after_the_keeper_was_killed_leaves_no_server(path: Path, use
     wait_until(lambda: not held(path, folder.KEEPER_LOCK), 5, "the keeper is gone")
     user.leave()
     wait_until(lambda: not held(path, folder.SERVER_LOCK), 10, "the server has ended")
+    assert folder.find_socket(path) is None or not folder.answers(folder.find_socket(path) or "")
 
 
 def test_a_killed_server_comes_back_with_its_data(path: Path, users: Callable[..., User]) -> None:
@@ -204,12 +205,14 @@ def test_a_killed_user_is_no_user(path: Path, users: Callable[..., User]) -> Non
     user.redis_url()
     user.process.kill()
     wait_closed(path)
+    assert not held(path, folder.SERVER_LOCK)
 
 
 async def test_a_collected_object_is_no_user(path: Path) -> None:
     await Embedded.open(path, start_worker=False)
     gc.collect()
     wait_closed(path)
+    assert not held(path, folder.SERVER_LOCK)
 
 
 @pytest.mark.parametrize("child", ["closes", "idles"])

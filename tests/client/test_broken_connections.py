@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sessioncache import HotTierUnavailableError, OutcomeUnknownError, Session, SessionCache
+from sessioncache import HotTierUnavailableError, OutcomeUnknownError, Session, SessionCache, SessionPage
 from tests.conftest import StartRedis
 from tests.helpers import Urls, connect, raw, upgrade
 from tests.proxy import Proxy
@@ -91,8 +91,11 @@ async def test_a_read_whose_connection_was_cut_is_repeated(proxy: Proxy, cache: 
         lambda: cache.list("ada"),
         made.refresh,
     ]
-    for call in calls:
-        await (await cut_off(proxy, call()))
+    read, found, page, refreshed = [await (await cut_off(proxy, call())) for call in calls]
+    assert (read, refreshed) == (await made.get("n"), None)
+    assert isinstance(found, Session)
+    assert isinstance(page, SessionPage)
+    assert [one.id for one in page.items] == ["s1"]
 
 
 async def test_connections_cut_while_idle_are_not_noticed(proxy: Proxy, made: Session) -> None:

@@ -155,6 +155,7 @@ async def test_a_task_that_watches_is_kept_though_nobody_holds_it(small_cache: S
     gc.collect()
     await found.set("a", 1)
     await wait_until_async(lambda: bool(told), 10, "the change to be told")
+    assert [change.keys for change in told] == [("a",)]
 
 
 # ---- the end
