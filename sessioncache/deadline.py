@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
 # The instant at which all has to be over, and the seconds that one exchange may take of it.
@@ -17,17 +16,27 @@ _PART = 0.4
 _LONGEST = 10.0
 
 
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
+class _Within:
+    """See `within`."""
+
+    __slots__ = ("_seconds", "_token")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        outer = _DEADLINE.get()
+        own = asyncio.get_running_loop().time() + self._seconds
+        attempt = min(_PART * self._seconds, _LONGEST)
+        self._token = _DEADLINE.set((own, attempt) if outer is None else (min(own, outer[0]), attempt))
+
+    def __exit__(self, *_: object) -> None:
+        _DEADLINE.reset(self._token)
+
+
+def within(seconds: float) -> AbstractContextManager[None]:
     """Everything inside ends within `seconds`; an outer deadline that is earlier stays in force."""
-    outer = _DEADLINE.get()
-    own = asyncio.get_running_loop().time() + seconds
-    attempt = min(_PART * seconds, _LONGEST)
-    token = _DEADLINE.set((own, attempt) if outer is None else (min(own, outer[0]), attempt))
-    try:
-        yield
-    finally:
-        _DEADLINE.reset(token)
+    return _Within(seconds)
 
 
 def deadline() -> float:

@@ -1,8 +1,8 @@
 """The link to Redis: the one place that knows the topology, chosen by URL, and what a failed exchange means.
 
-Commands go over connections of our own, made with the caller's connection settings, so that no client's retries,
-decoding or pool limits change what a call does: a write is never repeated behind our back, replies are bytes, callers
-wait for a free connection instead of failing.
+Commands go over a connection of our own, made with the caller's connection settings, so that no client's retries,
+decoding or pool limits change what a call does: a write is never repeated behind our back, and replies are bytes.  All
+calls share it (see `line`); one that gets no answer in time leaves it, and the next ones take a new one.
 """
 
 from __future__ import annotations
@@ -30,21 +30,16 @@ from redis.exceptions import (
     TryAgainError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from sessioncache.deadline import attempt_deadline, seconds_left
+from sessioncache.deadline import attempt_deadline
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError, MemoryFullError, SessionCacheError
+from sessioncache.hot.line import LateError, Line, LostError
 from sessioncache.hot.scripts import Script
 
 logger = logging.getLogger(__name__)
 
 Argument = bytes | int | str
 Reply = Any
-
-MAX_CONNECTIONS = 32
-"""Most connections of one link; further calls wait for a free one."""
-_STALE_AFTER = 1.0
-"""Seconds of idleness after which a connection is looked at before it is used."""
 
 _NOT_EXECUTED = (ClusterDownError, MasterDownError, ReadOnlyError, TryAgainError, NoScriptError)
 
@@ -58,7 +53,7 @@ class UnansweredError(HotTierUnavailableError):
 
 
 class HotLink:
-    """Sends commands and scripts, many in one round trip, over connections of its own."""
+    """Sends commands and scripts, many in one round trip, over a connection of its own."""
 
     def __init__(self, client: Redis, *, owned: bool) -> None:
         if not isinstance(client, Redis):
@@ -67,8 +62,8 @@ class HotLink:
             )
         self.client = client
         self._owned = owned
-        self._idle: list[tuple[AbstractConnection, float]] = []
-        self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._line: Line | None = None
+        self._making = asyncio.Lock()
         self._closed = False
 
     @classmethod
@@ -127,40 +122,38 @@ class HotLink:
         return replies
 
     async def _exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
-        async with self._slots:
-            connection = await self._take()
-            if seconds_left() <= 0:
-                self._give_back(connection)
-                raise NotExecutedError("no connection to Redis became free in time")
+        packed = pack(commands)
+        while True:
+            line = self._line if self._line is not None and self._line.usable else await self._new_line()
+            until = attempt_deadline()
+            if until <= asyncio.get_running_loop().time():
+                raise NotExecutedError("there was no time left to ask Redis")
+            exchange = line.send(packed, until)
             try:
-                async with asyncio.timeout_at(attempt_deadline()):
-                    await connection.send_packed_command(pack(commands), check_health=False)
-                    replies = [await _read(connection) for _ in commands]
-            except BusyLoadingError as error:
-                await drop(connection)
-                raise NotExecutedError("Redis is loading its data") from error
-            except (RedisConnectionError, RedisTimeoutError, OSError) as error:  # TimeoutError is an OSError
-                await drop(connection)
-                raise UnansweredError(f"no answer from Redis: {type(error).__name__}") from error
-            except BaseException:
-                # A cancelled call leaves its answer behind: this connection must not serve another call.
-                await drop(connection)
+                replies = await exchange.answer
+            except LateError as error:
+                line.retire()  # the next one may be better
+                raise UnansweredError("no answer from Redis: TimeoutError") from error
+            except LostError as error:
+                if exchange.sent:
+                    raise UnansweredError("no answer from Redis: ConnectionError") from error
+                continue
+            except asyncio.CancelledError:
+                line.settle()
                 raise
-            if self._closed:
-                await drop(connection)
-            else:
-                self._give_back(connection)
+            _check_replies(line, replies)
             return replies
 
-    async def _take(self) -> AbstractConnection:
+    async def _new_line(self) -> Line:
         if self._closed:
             raise ConfigurationError("this cache has been closed")
-        while self._idle:
-            connection, since = self._idle.pop()
-            if asyncio.get_running_loop().time() - since < _STALE_AFTER or await _is_usable(connection):
-                return connection
-            await drop(connection)
-        return await self.connect()
+        try:
+            async with asyncio.timeout_at(attempt_deadline()), self._making:
+                if self._line is None or not self._line.usable:
+                    self._line = Line(await self.connect())
+                return self._line
+        except TimeoutError:
+            raise NotExecutedError("Redis cannot be reached: TimeoutError") from None
 
     async def connect(self) -> AbstractConnection:
         """A new connection, which the caller closes with `drop`.
@@ -183,21 +176,28 @@ class HotLink:
             raise
         return connection
 
-    def _give_back(self, connection: AbstractConnection) -> None:
-        if connection.is_connected:
-            self._idle.append((connection, asyncio.get_running_loop().time()))
-
     async def drop_idle(self) -> None:
-        """Close the connections that no call uses now."""
-        while self._idle:
-            await drop(self._idle.pop()[0])
+        """Close the connection, if no call uses it now."""
+        if self._line is not None and self._line.idle:
+            self._line.close()
 
     async def aclose(self) -> None:
-        """Close our connections; the caller's client stays open."""
+        """Close our connection, once all calls under way have ended; the caller's client stays open."""
         self._closed = True
-        await self.drop_idle()
+        if self._line is not None:
+            self._line.retire()
         if self._owned:
             await self.client.aclose()
+
+
+def _check_replies(line: Line, replies: Sequence[Reply]) -> None:
+    """What a server says that serves nobody is no answer to a command."""
+    for reply in replies:
+        if isinstance(reply, RedisConnectionError):
+            line.retire()
+            if isinstance(reply, BusyLoadingError):
+                raise NotExecutedError("Redis is loading its data") from reply
+            raise UnansweredError(f"no answer from Redis: {type(reply).__name__}") from reply
 
 
 def evaluation(script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> tuple[Argument, ...]:
@@ -233,22 +233,6 @@ def explain(error: ResponseError) -> SessionCacheError:
 def pack(commands: Sequence[Sequence[Argument]]) -> list[bytes]:
     """The bytes to send.  Packed in C: redis-py's own packing takes longer than all else that a call does here."""
     return [pack_command(tuple(command)) for command in commands]  # type: ignore[arg-type]
-
-
-async def _read(connection: AbstractConnection) -> Reply:
-    try:
-        return await connection.read_response(disable_decoding=True)
-    except (RedisConnectionError, RedisTimeoutError):
-        raise
-    except ResponseError as error:
-        return error
-
-
-async def _is_usable(connection: AbstractConnection) -> bool:
-    try:
-        return connection.is_connected and not await connection.can_read()
-    except (RedisError, OSError):
-        return False
 
 
 async def drop(connection: AbstractConnection) -> None:

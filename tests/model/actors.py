@@ -17,9 +17,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sessioncache import SessionCache
 from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import DurableTierUnavailableError
-from sessioncache.hot.link import HotLink, UnansweredError
-from sessioncache.settings import WorkerSettings
+from sessioncache.hot.link import UnansweredError
+from sessioncache.settings import CacheSettings, WorkerSettings
 from sessioncache.tiers import Tiers
+from tests.fake_link import FakeLink
 from tests.model.observing import APP, BUCKETS, PREFIX
 
 _HOT = ("exchange",)
@@ -177,9 +178,8 @@ class Agent(Actor):
     def __init__(self, redis: Redis, engine: AsyncEngine, switch: SqlSwitch) -> None:
         super().__init__(Gate(switch))
         # Calls may be held for long: no deadline, no refusal for old dirt.
-        self.cache = SessionCache(
-            redis, engine, app=APP, prefix=PREFIX, buckets=BUCKETS, timeout=60.0, max_dirty_age=1e6
-        )
+        settings = CacheSettings(prefix=PREFIX, buckets=BUCKETS, timeout=60.0, max_dirty_age=1e6)
+        self.cache = SessionCache._over(Tiers(FakeLink(redis, owned=False), DurableTier(engine), settings), APP, "")
         self.tiers = self.cache._tiers
         self.gate.attach(self.tiers)
 
@@ -189,7 +189,7 @@ class Worker(Actor):
 
     def __init__(self, redis: Redis, engine: AsyncEngine, switch: SqlSwitch) -> None:
         super().__init__(Gate(switch))
-        link, durable = HotLink(redis, owned=False), DurableTier(engine)
+        link, durable = FakeLink(redis, owned=False), DurableTier(engine)
         self.worker = FlushWorker.over(link, durable, WorkerSettings.of(dict(_WORKER)))
         self.tiers = self.worker._tiers
         self.tiers.installation.checked = True

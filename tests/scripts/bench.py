@@ -32,6 +32,7 @@ from sessioncache.hot.tier import HotTier
 from sessioncache.hot.unflushed import Unflushed
 from sessioncache.revisions import DIGITS, encode_revision
 from sessioncache.scopes import ScopeKind, app_ref, namespace_ref, session_ref, user_ref
+from tests.fake_link import FakeLink
 
 BUCKETS = 2
 START = 1_790_000_000_000_000
@@ -127,7 +128,7 @@ class Bench:
         server = fakeredis.FakeServer()
         bench = cls(
             clock,
-            HotLink(FakeRedis(server=server, protocol=2), owned=True),
+            FakeLink(FakeRedis(server=server, protocol=2), owned=True),
             fakeredis.FakeRedis(server=server, protocol=2),
         )
         bench.fail_over("aa")

@@ -137,11 +137,12 @@ def test_an_interrupt_cancels_the_call_and_leaves_the_cache_usable(
     small_cache: SessionCache, valkey: RedisServer
 ) -> None:
     session = small_cache.create("ada", state={"a": 1})
-    slots = small_cache.current()._tiers.link._slots
-    free, main = slots._value, threading.get_ident()
+    line = small_cache.current()._tiers.link._line
+    assert line is not None
+    main = threading.get_ident()
 
     def interrupt() -> None:
-        wait_until(lambda: slots._value < free, 10, "the call is on its way")
+        wait_until(lambda: not line.idle, 10, "the call is on its way")
         signal.pthread_kill(main, signal.SIGINT)
 
     interrupter = threading.Thread(target=interrupt)
@@ -150,7 +151,7 @@ def test_an_interrupt_cancels_the_call_and_leaves_the_cache_usable(
         interrupter.start()
         with pytest.raises(KeyboardInterrupt):
             session.get("a")
-        assert slots._value == free, "the call has ended"
+        assert line.idle, "the call has ended"
     finally:
         valkey.resume()
         interrupter.join()

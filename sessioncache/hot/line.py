@@ -1,0 +1,188 @@
+"""Lines: a connection to Redis over which many calls share round trips.
+
+What calls want to send within one turn of the event loop goes out together, and answers come back in the order of the
+questions.  A caller that no longer waits leaves its answer behind, to be taken and forgotten: nobody else meets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import hiredis
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import InvalidResponse
+
+Reply = Any
+
+_STALE_AFTER = 1.0
+"""Seconds of idleness after which the end of a connection may not have been noticed yet."""
+_INCOMPLETE = object()
+_NEVER = float("inf")
+
+
+class LostError(Exception):
+    """The connection ended before the answer."""
+
+
+class LateError(Exception):
+    """No answer came in time."""
+
+
+class Exchange:
+    """What one call sends, and the answers to it."""
+
+    __slots__ = ("answer", "commands", "replies", "sent", "until", "wanted")
+
+    def __init__(self, commands: list[bytes], until: float, answer: asyncio.Future[list[Reply]]) -> None:
+        self.commands = commands
+        self.until = until
+        """The instant, by the event loop's clock, at which it is given up."""
+        self.answer = answer
+        self.wanted = len(commands)
+        self.replies: list[Reply] = []
+        self.sent = False
+        """Whether Redis may have heard of it."""
+
+
+class Line(asyncio.Protocol):
+    """One connection, taken over from redis-py once it is set up."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        """Over a connection that has been made and does nothing else from now on."""
+        self._loop = asyncio.get_running_loop()
+        writer = connection._writer
+        assert writer is not None
+        # The writer would close the connection when it is collected, the connection when it is: both are ours now.
+        self._writer, connection._writer, connection._reader = writer, None, None
+        self._transport: asyncio.WriteTransport = writer.transport
+        self._parser = hiredis.Reader(
+            protocolError=InvalidResponse, replyError=connection._parser.parse_error, notEnoughData=_INCOMPLETE
+        )
+        self._leaving: list[Exchange] = []
+        self._waiting: deque[Exchange] = deque()
+        self._retired = self.lost = False
+        self._heard = self._loop.time()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = _NEVER
+        self._transport.set_protocol(self)
+
+    @property
+    def usable(self) -> bool:
+        """Whether new calls may use it."""
+        return not self._retired and not self.lost
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return all(exchange.answer.done() for exchange in (*self._leaving, *self._waiting))
+
+    @property
+    def load(self) -> int:
+        """How many calls have not been answered yet."""
+        return len(self._leaving) + len(self._waiting)
+
+    def send(self, commands: list[bytes], until: float) -> Exchange:
+        """Send packed commands with all that others send in this turn of the event loop.
+
+        Who waits for the answer gets LateError at the instant `until`, LostError where the connection ends.
+        """
+        exchange = Exchange(commands, until, self._loop.create_future())
+        alone = not self._leaving and not self._waiting
+        stale = alone and self._loop.time() - self._heard > _STALE_AFTER
+        self._leaving.append(exchange)
+        if alone and not stale:
+            self._leave()
+        elif stale:
+            # A turn more, and the event loop has told that the server closed the connection meanwhile.
+            self._loop.call_soon(self._loop.call_soon, self._leave)
+        elif len(self._leaving) == 1:
+            self._loop.call_soon(self._leave)
+        if until < self._alarm_at:
+            self._set_alarm(until)
+        return exchange
+
+    def retire(self) -> None:
+        """Take no new calls; close once nobody waits any more."""
+        self._retired = True
+        self.settle()
+
+    def settle(self) -> None:
+        """Close, if it was retired and nobody waits any more."""
+        if self._retired and self.idle:
+            self.close()
+
+    def close(self) -> None:
+        """Close at once: who still waits gets LostError."""
+        self._retired = True
+        self._transport.close()  # what was sent still goes out
+
+    def _leave(self) -> None:
+        leaving, self._leaving = self._leaving, []
+        going = [exchange for exchange in leaving if not exchange.answer.done()]
+        if self.lost:
+            self._fail(going)
+            return
+        for exchange in going:
+            exchange.sent = True
+        self._waiting.extend(going)
+        self._transport.writelines([command for exchange in going for command in exchange.commands])
+
+    # ---- one alarm for all that wait, since hardly anybody ever waits in vain
+
+    def _set_alarm(self, at: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = None if at == _NEVER else self._loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm, self._alarm_at = None, _NEVER
+        now, soonest = self._loop.time(), _NEVER
+        for exchange in (*self._leaving, *self._waiting):
+            if exchange.answer.done():
+                continue
+            if exchange.until <= now:
+                exchange.answer.set_exception(LateError())
+            else:
+                soonest = min(soonest, exchange.until)
+        self._set_alarm(soonest)
+
+    # ---- what the event loop tells
+
+    def data_received(self, data: bytes) -> None:
+        """Answers came."""
+        self._heard = self._loop.time()
+        self._parser.feed(data)
+        try:
+            while (reply := self._parser.gets()) is not _INCOMPLETE:
+                if not isinstance(reply, hiredis.PushNotification):
+                    self._take(reply)
+        except InvalidResponse:
+            self.close()
+        if self._retired:
+            self.settle()
+
+    def _take(self, reply: Reply) -> None:
+        if not self._waiting:
+            raise InvalidResponse("an answer that nobody asked for")
+        exchange = self._waiting[0]
+        exchange.replies.append(reply)
+        if len(exchange.replies) == exchange.wanted:
+            self._waiting.popleft()
+            if not exchange.answer.done():
+                exchange.answer.set_result(exchange.replies)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over, whoever ended it."""
+        self.lost = True
+        self._set_alarm(_NEVER)
+        waiting, self._waiting = self._waiting, deque()
+        self._fail(waiting)
+
+    def _fail(self, exchanges: Iterable[Exchange]) -> None:
+        for exchange in exchanges:
+            if not exchange.answer.done():
+                exchange.answer.set_exception(LostError())

@@ -1,0 +1,33 @@
+"""A link to fakeredis, which has no transport to take over: each exchange has a connection to itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from redis.exceptions import ResponseError
+
+from sessioncache.deadline import attempt_deadline
+from sessioncache.hot.link import Argument, HotLink, Reply, UnansweredError, drop, pack
+
+
+class FakeLink(HotLink):
+    """Behaves like the link over one connection, without sharing any."""
+
+    async def _exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
+        connection = await self.connect()
+        try:
+            async with asyncio.timeout_at(attempt_deadline()):
+                await connection.send_packed_command(pack(commands), check_health=False)
+                return [await self._reply(connection) for _ in commands]
+        except (ConnectionError, TimeoutError) as error:
+            raise UnansweredError(f"no answer from Redis: {type(error).__name__}") from error
+        finally:
+            await drop(connection)
+
+    @staticmethod
+    async def _reply(connection: object) -> Reply:
+        try:
+            return await connection.read_response(disable_decoding=True)  # type: ignore[attr-defined]
+        except ResponseError as error:
+            return error
