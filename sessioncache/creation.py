@@ -57,9 +57,16 @@ class Creation:
 
 
 def _parts(places: SessionPlaces, state: Mapping[str, Json]) -> dict[KeyScope, Part]:
-    parts = {KeyScope.SESSION: Part(places.session, [], birth=b"+")}
+    operations: dict[KeyScope, list[Operation]] = {KeyScope.SESSION: []}
     for key, value in state.items():
         scope, name = split_key(key)
-        part = parts.setdefault(scope, Part(places.by_scope[scope], [], temp=scope is KeyScope.TEMP))
-        part.operations.append(Operation(b"S", name, encode_value(key, value)))
-    return parts
+        operations.setdefault(scope, []).append(Operation(b"S", name, encode_value(key, value)))
+    return {
+        scope: Part(
+            places.by_scope[scope],
+            changes,
+            b"+" if scope is KeyScope.SESSION else b"",
+            temp=scope is KeyScope.TEMP,
+        )
+        for scope, changes in operations.items()
+    }

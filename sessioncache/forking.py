@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 from sessioncache.errors import SessionExistsError
@@ -79,7 +78,7 @@ class Forker:
         for place, content in zip(places, contents, strict=True):
             part = Part(place, _operations(content.entries, written.revision))
             if part.operations or place is self.child:
-                done = replace(written.parts[0], flushed_through=ZERO, results=[b""] * len(part.operations))
+                done = written.parts[0]._replace(flushed_through=ZERO, results=[b""] * len(part.operations))
                 ledger.note([part], Written(written.revision, [done]), life=place is self.child)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, Self, TypeVar
 
@@ -23,6 +23,7 @@ from sessioncache.errors import (
 )
 from sessioncache.hot.calls import Content, Gone, Operation, Part, Refused, Wanted, Written
 from sessioncache.hot.layout import Place
+from sessioncache.hot.tier import Plan
 from sessioncache.ledger import Ledger
 from sessioncache.names import Key, KeyScope
 from sessioncache.revisions import DIGITS, ZERO, decode_revision, encode_revision
@@ -70,6 +71,9 @@ class Handle(ABC):
         self._ledger: Ledger | None = None
         self._known = Known()
         self._revision = ZERO
+        self._plan: Plan | None = None
+        self._planned: tuple[object, ...] = ()
+        """What the plan is to read: nearly always the same."""
         self._lease = b""
         """The token of the run lease under which this handle writes."""
 
@@ -101,8 +105,10 @@ class Handle(ABC):
 
     @abstractmethod
     def _places(self) -> Mapping[KeyScope, Place]:
-        """The scopes of this handle, the one that is always part of a call first."""
+        """The scopes of this handle."""
 
+    _first = KeyScope.SESSION
+    """The scope that is part of every call; `_places` begins with it."""
     _own = KeyScope.SESSION
     """The scope whose revision is the handle's."""
 
@@ -139,54 +145,67 @@ class Handle(ABC):
         """The value of a key as the hot tier has it now; `default` where it is absent."""
         scope, name = self._split(key)
         began = self._known.begin()
-        value = (await self._read({scope: [name]}))[scope].entries.get(name)
-        self._known.read(began, self._full(scope, name), value)
+        content = (await self._read({scope: [name]}))[scope]
+        value = content.entries.get(name)
+        self._known.read(began, scope, self._full(scope, name), value, content.version)
         return default if value is None else decode_value(json_of(value, DIGITS))
 
     async def refresh(self) -> None:
-        """Read everything again, in one atomic step."""
-        await self.read_all()
+        """Read everything again, in one atomic step; what is as it was when it was read last is not sent again."""
+        await self._read_whole(self._readable())
 
     async def read_all(self) -> Mapping[str, bytes]:
         """Read everything again: key -> nine digits of revision and the text."""
-        began = self._known.begin()
-        self._take_values(await self._read(dict.fromkeys(self._readable())), began)
+        await self.refresh()
         return self._known.values
 
     def _readable(self) -> Iterable[KeyScope]:
         """The scopes that the handle's state is merged from."""
         return self._places()
 
-    def _take_values(self, contents: Mapping[KeyScope, Content], began: int = 0) -> None:
-        values: dict[str, bytes] = {}
-        for scope, content in contents.items():
-            prefix = self._full(scope, "")
-            values.update({prefix + n: v for n, v in content.entries.items()} if prefix else content.entries)
-        self._known.replace(began, values)
+    async def _read_whole(self, scopes: Iterable[KeyScope]) -> None:
+        """Read all keys of some scopes, and remember them."""
+        asked: dict[KeyScope, Sequence[str] | None] = {self._first: (), self._own: (), **dict.fromkeys(scopes)}
+        if self._plan is None or tuple(asked.items()) != self._planned:
+            self._planned, self._plan = tuple(asked.items()), self._tiers.hot.plan(self._wanted(asked))
+        plan, began, held = self._plan, self._known.begin(), self._known.versions()
+        known = [held.get(scope, b"") for scope in asked]
+        contents = await self._call(lambda: self._tiers.hot.look(plan, known))
+        for (scope, keys), content in zip(asked.items(), contents, strict=True):
+            if keys is None:
+                self._take(began, scope, content)
 
-    async def _read(self, keys: Mapping[KeyScope, list[str] | None]) -> dict[KeyScope, Content]:
-        places = self._places()
-        first = next(iter(places))
-        asked = {first: keys.get(first, []), self._own: keys.get(self._own, []), **keys}
-        wanted = [
-            Wanted(places[s], names, self._birth if s is first else b"", temp=s is KeyScope.TEMP)
-            for s, names in asked.items()
-        ]
+    def _take(self, began: int, scope: KeyScope, content: Content | None) -> None:
+        """A scope was read whole; None: it is as it was."""
+        if content is None:
+            self._known.confirm(scope)
+            return
+        self._known.replace(began, scope, self._full(scope, ""), content)
+        if scope is self._own:
+            self._noticed(content)
+
+    async def _read(self, keys: Mapping[KeyScope, Sequence[str] | None]) -> dict[KeyScope, Content]:
+        asked = {self._first: keys.get(self._first, ()), self._own: keys.get(self._own, ()), **keys}
+        wanted = self._wanted(asked)
         contents = dict(zip(asked, await self._call(lambda: self._tiers.hot.read(wanted)), strict=True))
         self._noticed(contents[self._own])
         return contents
+
+    def _wanted(self, asked: Mapping[KeyScope, Sequence[str] | None]) -> list[Wanted]:
+        places, first = self._places(), self._first
+        return [
+            Wanted(places[scope], keys, self._birth if scope is first else b"", scope is KeyScope.TEMP)
+            for scope, keys in asked.items()
+        ]
 
     def watch(self) -> Watch:
         """Which keys are written, by any process: ``async for change in s.watch()``; see `Watch`."""
         return Watch(self._tiers, self._places(), self._readable(), self._birth, self._full, self.gone)
 
     async def _read_own(self) -> Mapping[str, bytes]:
-        """The entries of the handle's own scope, read anew."""
-        began = self._known.begin()
-        entries = (await self._read({self._own: None}))[self._own].entries
-        others = {key: value for key, value in self._known.values.items() if self._split(key).scope is not self._own}
-        self._known.replace(began, {**others, **{self._full(self._own, name): v for name, v in entries.items()}})
-        return entries
+        """The keys of the handle's own scope, read anew: key -> nine digits of revision and the text."""
+        await self._read_whole([self._own])
+        return {key: self._known.values[key] for key in self._known.keys_of(self._own)}
 
     async def _call(self, attempt: Callable[[], Awaitable[T]]) -> T:
         try:
@@ -322,12 +341,11 @@ class Handle(ABC):
 
     def _parts(self, changes: Mapping[KeyScope, list[Operation]], if_revision: bytes = b"") -> dict[KeyScope, Part]:
         """The first scope's life is checked by every write, and the revision of the handle's own."""
-        places = self._places()
-        first = next(iter(places))
+        places, first = self._places(), self._first
         return {
             scope: Part(
                 places[scope],
-                changes.get(scope, []),
+                changes.get(scope, ()),
                 self._birth if scope is first else b"",
                 if_revision if scope is self._own else b"",
                 temp=scope is KeyScope.TEMP,
@@ -345,7 +363,10 @@ class Handle(ABC):
                     continue
                 text = result if isinstance(result, bytes) and result else operation.text
                 key = self._full(scope, operation.key)
-                self._known.write(began, key, written.revision, None if operation.code == b"D" else text)
+                self._known.write(began, scope, key, written.revision, None if operation.code == b"D" else text)
+            if done.changed:
+                inc = done.incarnation
+                self._known.advance(scope, inc + done.before, inc + written.revision)
         if written.parts[list(parts).index(self._own)].changed:
             self._changed(written.revision)
         if self._ledger is None:
@@ -353,8 +374,8 @@ class Handle(ABC):
         self._ledger.note(list(parts.values()), written, life=life)
 
     def _note_cleared(self, scope: KeyScope, revision: bytes, began: int) -> None:
-        for key in [key for key in self._known.values if self._split(key).scope is scope]:
-            self._known.write(began, key, revision, None)
+        for key in self._known.keys_of(scope):
+            self._known.write(began, scope, key, revision, None)
 
     def _accepted(self, outcome: Written | Refused, changes: Mapping[KeyScope, list[Operation]]) -> Written:
         if isinstance(outcome, Written):

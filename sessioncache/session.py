@@ -85,8 +85,9 @@ class Session(Handle):
         contents: Mapping[KeyScope, Content],
     ) -> Session:
         """The handle of a session that was just read."""
-        session = cls(tiers, open_ledger, places, dict(contents[KeyScope.SESSION].head))
-        session._take_values(contents)
+        session = cls(tiers, open_ledger, places, contents[KeyScope.SESSION].head)
+        for scope, content in contents.items():
+            session._take(0, scope, content)
         return session
 
     @classmethod
@@ -298,7 +299,8 @@ async def open_session(
         Wanted(place, birth=birth if scope is KeyScope.SESSION else b"", temp=scope is KeyScope.TEMP)
         for scope, place in places.by_scope.items()
     ]
-    contents = await tiers.perform(lambda: tiers.hot.read(wanted))
+    plan = tiers.hot.plan(wanted)
+    contents = await tiers.perform(lambda: tiers.hot.read_whole(plan))
     return Session.read(tiers, open_ledger, places, dict(zip(places.by_scope, contents, strict=True)))
 
 

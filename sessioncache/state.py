@@ -6,8 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sessioncache.dates import json_of
+from sessioncache.hot.calls import Content
+from sessioncache.names import KeyScope
 from sessioncache.revisions import DIGITS
 from sessioncache.values import decode_value
+
+_LARGE = 16_384
+"""Bytes of values from which on a scope is read only if it is not as it was, whatever was seen before."""
 
 
 class State(Mapping[str, Any]):
@@ -35,61 +40,157 @@ class State(Mapping[str, Any]):
         return f"<State of {len(self._values)} keys>"
 
 
+class _Layer:
+    """The keys of one scope: a reading, taken apart when it is looked at, and what was told since."""
+
+    __slots__ = ("_content", "_late", "_prefix", "_values", "held", "is_large", "is_steady")
+
+    def __init__(self, prefix: str, content: Content | None = None, *, is_steady: bool = False) -> None:
+        self._prefix, self._content = prefix, content
+        self._values: dict[str, bytes] = {}
+        self._late: dict[str, bytes | None] = {}
+        self.held = content.version if content else b""
+        """The version of the scope that all of this is as new as; empty where that is not known."""
+        self.is_steady = is_steady
+        """Whether the scope was found as it had been when it was read last."""
+        self.is_large = content is not None and sum(map(len, content.fields.values())) > _LARGE
+        """Whether reading it again costs more than asking whether there is anything to read."""
+
+    @property
+    def values(self) -> dict[str, bytes]:
+        """Key -> nine digits of revision and the text."""
+        if self._content is not None:
+            prefix = self._prefix
+            entries = self._content.entries
+            self._values = {prefix + name: value for name, value in entries.items()} if prefix else entries.copy()
+            self._content = None
+            for key, value in self._late.items():
+                self.put(key, value)
+            self._late = {}
+        return self._values
+
+    def put(self, key: str, value: bytes | None) -> None:
+        """A key has another value, or none."""
+        if self._content is not None:
+            self._late[key] = value
+        elif value is None:
+            self._values.pop(key, None)
+        else:
+            self._values[key] = value
+
+    def copy(self) -> _Layer:
+        other = _Layer(self._prefix, is_steady=self.is_steady)
+        other._values, other.held, other.is_large = self.values.copy(), self.held, self.is_large
+        return other
+
+
 class Known:
-    """Keys with nine digits of revision and the text, as the handle's calls told them.
+    """Keys with nine digits of revision and the text, as the handle's calls told them, scope by scope.
 
     Several calls of one handle may be under way at once, and answer in another order than Redis worked on them: what
     a call brings that began before another one wrote the key counts only if it is newer.
     """
 
-    __slots__ = ("_count", "_written", "values")
+    __slots__ = ("_count", "_layers", "_merged", "_written")
 
     def __init__(self) -> None:
-        self.values: dict[str, bytes] = {}
-        self._written: dict[str, tuple[int, bytes]] = {}
+        self._layers: dict[KeyScope, _Layer] = {}
+        self._merged: dict[str, bytes] | None = {}
+        self._written: dict[str, tuple[int, bytes, KeyScope]] = {}
         self._count = 0
+
+    @property
+    def values(self) -> dict[str, bytes]:
+        """All keys, whatever their scope."""
+        if self._merged is None:
+            self._merged = {}
+            for layer in self._layers.values():
+                self._merged.update(layer.values)
+        return self._merged
+
+    def keys_of(self, scope: KeyScope) -> list[str]:
+        """The keys of one scope."""
+        return list(self._layer(scope).values)
 
     def begin(self) -> int:
         """A call begins; what it brings is told with this."""
         return self._count
 
-    def write(self, began: int, key: str, revision: bytes, text: bytes | None) -> None:
+    def versions(self) -> dict[KeyScope, bytes]:
+        """The scopes with the versions that are held, where it pays to ask whether they are still the same."""
+        layers = self._layers
+        if not any(layer.held and (layer.is_steady or layer.is_large) for layer in layers.values()):
+            return {}
+        return {scope: layer.held for scope, layer in layers.items()}
+
+    def write(self, began: int, scope: KeyScope, key: str, revision: bytes, text: bytes | None) -> None:
         """A write set a key, or deleted it (None)."""
         if self._is_overtaken(began, key, revision):
             return
         self._count += 1
-        self._written[key] = (self._count, revision)
-        if text is None:
-            self.values.pop(key, None)
-        else:
-            self.values[key] = revision + text
+        self._written[key] = (self._count, revision, scope)
+        self._put(scope, key, None if text is None else revision + text)
 
-    def read(self, began: int, key: str, value: bytes | None) -> None:
-        """A reading found a key, or did not (None)."""
-        if self._is_overtaken(began, key, value[:DIGITS] if value else b""):
+    def advance(self, scope: KeyScope, before: bytes, after: bytes) -> None:
+        """A write through this handle, which was told of key by key, took a scope from one version to another."""
+        layer = self._layer(scope)
+        layer.held = after if layer.held and layer.held == before else b""
+
+    def read(self, began: int, scope: KeyScope, key: str, value: bytes | None, version: bytes) -> None:
+        """A reading of a version of a scope found a key, or did not (None)."""
+        if _is_older(version, self._layer(scope).held):
+            return
+        if not self._is_overtaken(began, key, value[:DIGITS] if value else b""):
+            self._put(scope, key, value)
+
+    def replace(self, began: int, scope: KeyScope, prefix: str, content: Content) -> None:
+        """A reading found these keys of a scope and no others."""
+        before = self._layers.get(scope)
+        if before is None:
+            self._layers[scope] = _Layer(prefix, content)
+        elif not _is_older(content.version, before.held):
+            layer = _Layer(prefix, content, is_steady=bool(before.held) and before.held == content.version)
+            if self._count > began:
+                self._keep_newer(began, scope, before, layer)
+            self._layers[scope] = layer
+        self._merged = None
+
+    def confirm(self, scope: KeyScope) -> None:
+        """A scope was found at the version that is held."""
+        self._layer(scope).is_steady = True
+
+    def _keep_newer(self, began: int, scope: KeyScope, before: _Layer, layer: _Layer) -> None:
+        for key, (count, revision, where) in self._written.items():
+            if where is scope and count > began and layer.values.get(key, b"")[:DIGITS] < revision:
+                layer.put(key, before.values.get(key))
+
+    def _put(self, scope: KeyScope, key: str, value: bytes | None) -> None:
+        self._layer(scope).put(key, value)
+        if self._merged is None:
             return
         if value is None:
-            self.values.pop(key, None)
+            self._merged.pop(key, None)
         else:
-            self.values[key] = value
+            self._merged[key] = value
 
-    def replace(self, began: int, values: dict[str, bytes]) -> None:
-        """A reading found these keys and no others."""
-        if self._count > began:
-            for key, (count, revision) in self._written.items():
-                if count > began and values.get(key, b"")[:DIGITS] < revision:
-                    values.pop(key, None)
-                    if key in self.values:
-                        values[key] = self.values[key]
-        self.values = values
+    def _layer(self, scope: KeyScope) -> _Layer:
+        if scope not in self._layers:
+            self._layers[scope] = _Layer("")
+        return self._layers[scope]
 
     def _is_overtaken(self, began: int, key: str, revision: bytes) -> bool:
         """Whether a newer write of the key was told after a call had begun."""
-        count, written = self._written.get(key, (0, b""))
+        count, written, _ = self._written.get(key, (0, b"", None))
         return count > began and written > revision
 
     def copy(self) -> Known:
         """The same, to go its own way from here."""
         other = Known()
-        other.values, other._written, other._count = self.values.copy(), self._written.copy(), self._count
+        other._layers = {scope: layer.copy() for scope, layer in self._layers.items()}
+        other._merged, other._written, other._count = None, self._written.copy(), self._count
         return other
+
+
+def _is_older(version: bytes, held: bytes) -> bool:
+    """Whether both are of one incarnation, and the first is from before the second."""
+    return bool(version) and version[:-DIGITS] == held[:-DIGITS] and version < held

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from redis.exceptions import ResponseError
 
 from sessioncache.deadline import attempt_deadline
-from sessioncache.hot.link import Argument, HotLink, Reply, UnansweredError, drop, pack
+from sessioncache.hot.link import HotLink, Reply, UnansweredError, drop
 
 
 class FakeLink(HotLink):
     """Behaves like the link over one connection, without sharing any."""
 
-    async def _exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
+    async def _send(self, packed: list[bytes], replies: int) -> list[Reply]:
         connection = await self.connect()
         try:
             async with asyncio.timeout_at(attempt_deadline()):
-                await connection.send_packed_command(pack(commands), check_health=False)
-                return [await self._reply(connection) for _ in commands]
+                await connection.send_packed_command(packed, check_health=False)
+                return [await self._reply(connection) for _ in range(replies)]
         except (ConnectionError, TimeoutError) as error:
             raise UnansweredError(f"no answer from Redis: {type(error).__name__}") from error
         finally:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from sessioncache.hot.layout import Place
+from sessioncache.revisions import DIGITS, ZERO
 
 ANY = b"*"
 """Expected revision of an operation: whatever it is."""
 ABSENT = b""
 """Expected revision of an operation: the key is not there."""
+_OF_A_KEY = ord("=")
+"""What the name of a field that holds a key begins with."""
 
 
 class Unready(Exception):  # noqa: N818 - a signal, not an error: the caller makes things ready and calls again
@@ -52,8 +56,7 @@ class TokenLost(Exception):  # noqa: N818 - a signal
     """The token under which SQL was read is no longer held: read again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One key's change."""
 
     code: bytes
@@ -64,12 +67,11 @@ class Operation:
     """The revision the entry must have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """What a call changes of one scope; `temp` means the session's temp: keys."""
 
     place: Place
-    operations: list[Operation] = field(default_factory=list)
+    operations: Sequence[Operation] = ()
     birth: bytes = b""
     """The life of the session that the handle belongs to; ``+`` in a create."""
     if_revision: bytes = b""
@@ -84,18 +86,18 @@ class UnreadyBuckets(Exception):  # noqa: N818 - a signal
         self.buckets = buckets
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenPart:
+class WrittenPart(NamedTuple):
     """What became of one part."""
 
     incarnation: bytes
     flushed_through: bytes
     changed: bool
     results: list[bytes | int]
+    before: bytes = b""
+    """The revision that the scope had until then."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """A write that was applied."""
 
     revision: bytes
@@ -156,25 +158,54 @@ class Token(NamedTuple):
     """Of a namespace: of its session."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What a call reads of one scope."""
 
     place: Place
-    keys: list[str] | None = None
+    keys: Sequence[str] | None = None
     """None: all."""
     birth: bytes = b""
     temp: bool = False
+    held: bytes = b""
+    """The version that the caller holds already; empty: none."""
 
 
-@dataclass(frozen=True, slots=True)
 class Content:
-    """What one scope holds."""
+    """What one scope holds, or those of its keys that were asked for."""
 
-    incarnation: bytes
-    head: dict[bytes, bytes]
-    entries: dict[str, bytes]
-    """Living entries: key -> nine digits of revision and the text (see `Entry`)."""
+    __slots__ = ("_entries", "fields", "incarnation")
+
+    def __init__(self, incarnation: bytes, fields: dict[bytes, bytes]) -> None:
+        self.incarnation = incarnation
+        self.fields = fields
+        """As Redis holds them: head fields, and ``=`` with the key -> nine digits of revision and the text."""
+        self._entries: dict[str, bytes] | None = None
+
+    @property
+    def version(self) -> bytes:
+        """What another reading of the whole scope has to bear to be equal; empty where there is no scope."""
+        revision = self.fields.get(b"r")
+        return self.incarnation + revision if revision else b""
+
+    @property
+    def head(self) -> dict[bytes, bytes]:
+        """The head fields."""
+        return {name: value for name, value in self.fields.items() if name[0] != _OF_A_KEY}
+
+    @property
+    def entries(self) -> dict[str, bytes]:
+        """Living entries: key -> nine digits of revision and the text (see `Entry`); what is dead is left out (R14)."""
+        if self._entries is None:
+            found = {
+                name[1:].decode(): value
+                for name, value in self.fields.items()
+                if name[0] == _OF_A_KEY and len(value) > DIGITS
+            }
+            cleared = self.fields.get(b"c", ZERO)
+            if cleared != ZERO:
+                found = {key: value for key, value in found.items() if value[:DIGITS] > cleared}
+            self._entries = found
+        return self._entries
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,5 +88,5 @@ def _written(reply: Reply) -> Written | None:
         raise MoreNamespaces
     if status == b"erased":
         return None
-    incarnation, flushed, _, _ = reply[2]
+    incarnation, flushed = reply[2][:2]
     return Written(reply[1], [WrittenPart(incarnation, flushed, True, [])])

@@ -36,12 +36,13 @@ class Exchange:
 
     __slots__ = ("answer", "commands", "replies", "sent", "until", "wanted")
 
-    def __init__(self, commands: list[bytes], until: float, answer: asyncio.Future[list[Reply]]) -> None:
+    def __init__(self, commands: list[bytes], wanted: int, until: float, answer: asyncio.Future[list[Reply]]) -> None:
         self.commands = commands
         self.until = until
         """The instant, by the event loop's clock, at which it is given up."""
         self.answer = answer
-        self.wanted = len(commands)
+        self.wanted = wanted
+        """How many replies make the answer."""
         self.replies: list[Reply] = []
         self.sent = False
         """Whether Redis may have heard of it."""
@@ -84,12 +85,12 @@ class Line(asyncio.Protocol):
         """How many calls have not been answered yet."""
         return len(self._leaving) + len(self._waiting)
 
-    def send(self, commands: list[bytes], until: float) -> Exchange:
-        """Send packed commands with all that others send in this turn of the event loop.
+    def send(self, commands: list[bytes], replies: int, until: float) -> Exchange:
+        """Send packed commands with all that others send in this turn of the event loop; so many replies will come.
 
         Who waits for the answer gets LateError at the instant `until`, LostError where the connection ends.
         """
-        exchange = Exchange(commands, until, self._loop.create_future())
+        exchange = Exchange(commands, replies, until, self._loop.create_future())
         alone = not self._leaving and not self._waiting
         stale = alone and self._loop.time() - self._heard > _STALE_AFTER
         self._leaving.append(exchange)
@@ -156,24 +157,23 @@ class Line(asyncio.Protocol):
         """Answers came."""
         self._heard = self._loop.time()
         self._parser.feed(data)
+        gets, waiting = self._parser.gets, self._waiting
         try:
-            while (reply := self._parser.gets()) is not _INCOMPLETE:
-                if not isinstance(reply, hiredis.PushNotification):
-                    self._take(reply)
+            while (reply := gets()) is not _INCOMPLETE:
+                if type(reply) is hiredis.PushNotification:
+                    continue
+                if not waiting:
+                    raise InvalidResponse("an answer that nobody asked for")
+                exchange = waiting[0]
+                exchange.replies.append(reply)
+                if len(exchange.replies) == exchange.wanted:
+                    waiting.popleft()
+                    if not exchange.answer.done():
+                        exchange.answer.set_result(exchange.replies)
         except InvalidResponse:
             self.close()
         if self._retired:
             self.settle()
-
-    def _take(self, reply: Reply) -> None:
-        if not self._waiting:
-            raise InvalidResponse("an answer that nobody asked for")
-        exchange = self._waiting[0]
-        exchange.replies.append(reply)
-        if len(exchange.replies) == exchange.wanted:
-            self._waiting.popleft()
-            if not exchange.answer.done():
-                exchange.answer.set_result(exchange.replies)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over, whoever ended it."""

@@ -52,6 +52,27 @@ class UnansweredError(HotTierUnavailableError):
     """The command was sent and no answer came: it may have been executed."""
 
 
+class Step:
+    """A script and plain commands after it that are to be one step, packed once for as many times as it is sent."""
+
+    __slots__ = ("_called", "_commands", "_script", "packed", "replies")
+
+    def __init__(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], commands: Sequence[Sequence[Argument]]
+    ) -> None:
+        self._script, self._commands = script, commands
+        self._called = evaluation(script, keys, args)
+        self.packed = self._pack(self._called)
+        self.replies = len(commands) + 3
+
+    def with_text(self) -> bytes:
+        """To be sent where Redis does not know the script yet."""
+        return self._pack((b"EVAL", self._script.text, *self._called[2:]))
+
+    def _pack(self, called: Sequence[Argument]) -> bytes:
+        return b"".join(pack([(b"MULTI",), called, *self._commands, (b"EXEC",)]))
+
+
 class HotLink:
     """Sends commands and scripts, many in one round trip, over a connection of its own."""
 
@@ -101,6 +122,21 @@ class HotLink:
                 raise explain(reply)
         return replies
 
+    async def transact(self, step: Step) -> list[Reply]:
+        """The replies of a script and of the plain commands after it, in one step and one round trip."""
+        packed = step.packed
+        while True:
+            replies = await self._send([packed], step.replies)
+            done = replies[-1] if isinstance(replies[-1], list) else replies
+            for reply in done:
+                if isinstance(reply, NoScriptError) and packed is step.packed:
+                    packed = step.with_text()
+                    break
+                if isinstance(reply, ResponseError):
+                    raise explain(reply)
+            else:
+                return done
+
     async def command(self, *parts: Argument) -> Reply:
         """The reply of one plain command."""
         (reply,) = await self.exchange([parts], {})
@@ -122,15 +158,17 @@ class HotLink:
         return replies
 
     async def _exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
-        packed = pack(commands)
+        return await self._send(pack(commands), len(commands))
+
+    async def _send(self, packed: list[bytes], replies: int) -> list[Reply]:
         while True:
             line = self._line if self._line is not None and self._line.usable else await self._new_line()
             until = attempt_deadline()
             if until <= asyncio.get_running_loop().time():
                 raise NotExecutedError("there was no time left to ask Redis")
-            exchange = line.send(packed, until)
+            exchange = line.send(packed, replies, until)
             try:
-                replies = await exchange.answer
+                answers = await exchange.answer
             except LateError as error:
                 line.retire()  # the next one may be better
                 raise UnansweredError("no answer from Redis: TimeoutError") from error
@@ -141,8 +179,8 @@ class HotLink:
             except asyncio.CancelledError:
                 line.settle()
                 raise
-            _check_replies(line, replies)
-            return replies
+            _check_replies(line, answers)
+            return answers
 
     async def _new_line(self) -> Line:
         if self._closed:

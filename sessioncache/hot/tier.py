@@ -9,6 +9,7 @@ from dataclasses import replace
 from redis.exceptions import ResponseError
 
 from sessioncache.entries import Head, StoredScope
+from sessioncache.errors import MemoryFullError
 from sessioncache.hot.calls import (
     Content,
     Deleted,
@@ -28,11 +29,11 @@ from sessioncache.hot.calls import (
     WrittenPart,
 )
 from sessioncache.hot.layout import Layout, Place, fields_of
-from sessioncache.hot.link import Argument, HotLink, Reply, evaluation, explain
+from sessioncache.hot.link import Argument, HotLink, Reply, Step, evaluation, explain, pairs_of
 from sessioncache.hot.once import Once
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.unflushed import Unflushed, read_unflushed
-from sessioncache.revisions import DIGITS, ZERO, encode_revision
+from sessioncache.revisions import encode_revision
 from sessioncache.scopes import ScopeKind
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 
@@ -40,7 +41,17 @@ TOKEN_LIFETIME_MS = 2_000
 """Milliseconds after which another loader takes over from a silent one."""
 LIMITS = (MAX_SCOPE_KEYS, MAX_SCOPE_BYTES, MAX_VALUE_BYTES)
 # Times to live of 0 renew nothing; a shared scope's kind, since no session of any life is asked for.
-_PEEK: tuple[Argument, ...] = (0, 0, b"u", b"", -1)
+_PEEK: tuple[Argument, ...] = (0, 0, b"u", b"", b"", -1)
+
+
+class Plan:
+    """Whole scopes that are read together again and again; see `HotTier.plan`."""
+
+    __slots__ = ("places", "step", "wanted")
+
+    def __init__(self, wanted: Sequence[Wanted], step: Step) -> None:
+        self.wanted, self.step = wanted, step
+        self.places = [one.place for one in wanted]
 
 
 class HotTier:
@@ -135,20 +146,65 @@ class HotTier:
         return Stamp(reply[1], len(stored.entries) if token and stored else reply[2], reply[3])
 
     async def read(self, wanted: Sequence[Wanted]) -> list[Content]:
-        """Read scopes in one step."""
+        """Read scopes, or some of their keys, in one step."""
+        contents = await self._ask([one._replace(held=b"") if one.held else one for one in wanted])
+        return [content for content in contents if content is not None]
+
+    def plan(self, wanted: Sequence[Wanted]) -> Plan:
+        """A reading of whole scopes, to be made any number of times; of one without keys asked only that it is there.
+
+        The script checks, and Redis' own command reads: a body that goes through Lua costs three times as much.
+        """
+        whole = [one.place.temp if one.temp else one.place.hash for one in wanted if one.keys is None]
+        keys, args = self._asked(wanted, only_check=True)
+        return Plan(wanted, Step(load_script("read"), keys, args, [(b"HGETALL", key) for key in whole]))
+
+    async def look(self, plan: Plan, held: Sequence[bytes]) -> list[Content | None]:
+        """Read whole scopes in one step; None for one that has the version that is held of it (empty: none is)."""
+        if any(held):
+            return await self._ask([one._replace(held=of) for one, of in zip(plan.wanted, held, strict=True)])
+        return [*await self.read_whole(plan)]
+
+    async def read_whole(self, plan: Plan) -> list[Content]:
+        """Read whole scopes in one step."""
+        try:
+            reply, *found = await self.link.transact(plan.step)
+        except MemoryFullError:  # then Redis lets no command wait for others, but scripts read
+            return await self.read(plan.wanted)
+        raise_unready(reply, plan.places)
+        contents, fields = [Content(part[0], {}) for part in reply[1:]], map(pairs_of, found)
+        for one, content in zip(plan.wanted, contents, strict=True):
+            if one.keys is None:
+                body = next(fields)
+                if not one.temp or body.get(b"b") == contents[0].fields.get(b"b"):  # else of another life
+                    content.fields = body
+        self._learn(plan.wanted, contents)
+        return contents
+
+    async def _ask(self, wanted: Sequence[Wanted]) -> list[Content | None]:
+        reply = await self.link.call(load_script("read"), *self._asked(wanted))
+        raise_unready(reply, [one.place for one in wanted])
+        contents = [None if part == 1 else _content(part) for part in reply[1:]]
+        self._learn(wanted, contents)
+        return contents
+
+    def _asked(self, wanted: Sequence[Wanted], *, only_check: bool = False) -> tuple[list[bytes], list[Argument]]:
         keys: list[bytes] = []
         args: list[Argument] = [self._idle_ms, self._temp_ms]
-        for part in wanted:
-            keys += (part.place.control, part.place.temp if part.temp else part.place.hash)
-            args += (b"t" if part.temp else part.place.ref.kind, part.birth)
-            args.append(-1 if part.keys is None else len(part.keys))
-            args += (key.encode() for key in part.keys or ())
-        reply = await self.link.call(load_script("read"), keys, args)
-        raise_unready(reply, [part.place for part in wanted])
-        contents = [_content(flat) for flat in reply[1:]]
-        for part, content in zip(wanted, contents, strict=True):
-            self.once.learn(part.place.ref.bucket, content.incarnation)
-        return contents
+        for place, names, birth, temp, held in wanted:
+            keys += (place.control, place.temp if temp else place.hash)
+            args += (b"t" if temp else place.ref.kind, birth, held)
+            if only_check or names is None:
+                args.append(-2 if only_check else -1)
+            else:
+                args.append(len(names))
+                args += [name.encode() for name in names]
+        return keys, args
+
+    def _learn(self, wanted: Sequence[Wanted], contents: Sequence[Content | None]) -> None:
+        for one, content in zip(wanted, contents, strict=True):
+            if content is not None:
+                self.once.learn(one.place.ref.bucket, content.incarnation)
 
     async def peek(self, place: Place) -> Content | None:
         """What a scope holds, without renewing its time to live; None where it is dirty.  Unready, Gone."""
@@ -236,7 +292,7 @@ def _outcome(parts: Sequence[Part], reply: Reply) -> Written | Refused:
     if reply[0] == b"ok":
         return Written(
             reply[1],
-            [WrittenPart(inc, flushed, changed == 1, list(results)) for inc, flushed, changed, results in reply[2:]],
+            [WrittenPart(part[0], part[1], part[2] == 1, part[3], *part[4:]) for part in reply[2:]],
         )
     raise_unready(reply, [part.place for part in parts])
     why = reply[0].decode()
@@ -266,21 +322,7 @@ def _held(reply: Reply, place: Place) -> None:
 
 
 def _content(flat: list[bytes]) -> Content:
-    """Sorts head fields from entries, and leaves out what was deleted or is dead (R14)."""
-    pairs = iter(flat)
-    content = Content(next(pairs), {}, {})
-    head, entries = content.head, content.entries
-    for name, value in zip(pairs, pairs, strict=True):
-        if name[0] == 61:  # '='
-            if len(value) > DIGITS:
-                entries[name[1:].decode()] = value
-        else:
-            head[name] = value
-    cleared = head.get(b"c") or ZERO
-    if cleared != ZERO:
-        for key in [key for key, value in entries.items() if value[:DIGITS] <= cleared]:
-            del entries[key]
-    return content
+    return Content(flat[0], dict(zip(flat[1::2], flat[2::2], strict=True)))
 
 
 def _flush_state(reply: Reply) -> FlushState:

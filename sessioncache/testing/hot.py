@@ -19,9 +19,9 @@ from sessioncache.hot.calls import (
     Written,
     WrittenPart,
 )
-from sessioncache.hot.layout import Layout, Place, fields_of
+from sessioncache.hot.layout import Layout, Place, fields_of, user_field
 from sessioncache.hot.listening import MOST_TOLD, Announcement
-from sessioncache.hot.tier import HotTier
+from sessioncache.hot.tier import HotTier, Plan
 from sessioncache.hot.unflushed import NAMES, Unflushed
 from sessioncache.revisions import ZERO, decode_revision, encode_revision
 from sessioncache.scopes import ScopeKind
@@ -42,6 +42,7 @@ class MemoryHot(HotTier):
         self.layout = layout
         self._store = store
         self._temp_us = int(temp_ttl * 1_000_000)
+        self._idle_ms = self._temp_ms = 0  # nothing is evicted
 
     async def write(self, parts: Sequence[Part], lease: bytes = b"") -> Written | Refused:
         """Write all parts in one step, or nothing.  Gone."""
@@ -130,10 +131,16 @@ class MemoryHot(HotTier):
             for one, cell in zip(wanted, cells, strict=True):
                 if one.temp:
                     cell.expires = self._store.now() + self._temp_us
-            return [
-                Content(INCARNATION, dict(cell.head), _chosen(cell.entries, one.keys))
-                for one, cell in zip(wanted, cells, strict=True)
-            ]
+            return [_content(cell, one.keys) for one, cell in zip(wanted, cells, strict=True)]
+
+    async def look(self, plan: Plan, held: Sequence[bytes]) -> list[Content | None]:
+        """Read scopes in one step; None for one that is as it is held.  Gone."""
+        contents = await self.read(plan.wanted)
+        return [None if of and of == one.version else one for of, one in zip(held, contents, strict=True)]
+
+    async def read_whole(self, plan: Plan) -> list[Content]:
+        """Read scopes in one step.  Gone."""
+        return await self.read(plan.wanted)
 
     async def flush_state(self, places: Sequence[Place]) -> list[FlushState]:
         """How far scopes have been flushed: all of it."""
@@ -207,10 +214,10 @@ def _counted(head: dict[bytes, bytes], touch: Touch) -> dict[bytes, bytes] | Non
     return {b"m": b"%d" % messages, b"k": b"%d" % tokens}
 
 
-def _chosen(entries: dict[str, bytes], keys: Sequence[str] | None) -> dict[str, bytes]:
-    if keys is None:
-        return dict(entries)
-    return {key: entries[key] for key in keys if key in entries}
+def _content(cell: Cell, keys: Sequence[str] | None) -> Content:
+    """What of a cell was asked for."""
+    chosen = cell.entries if keys is None else {key: cell.entries[key] for key in keys if key in cell.entries}
+    return Content(INCARNATION, cell.head | {user_field(key): value for key, value in chosen.items()})
 
 
 def app_of(session: Place) -> bytes:

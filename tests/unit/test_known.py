@@ -2,61 +2,145 @@
 
 from __future__ import annotations
 
+from sessioncache.hot.calls import Content
+from sessioncache.names import KeyScope
 from sessioncache.revisions import encode_revision
 from sessioncache.state import Known
+
+SESSION, APP = KeyScope.SESSION, KeyScope.APP
+INC = b"inc"
 
 
 def rev(number: int) -> bytes:
     return encode_revision(number)
 
 
+def version(number: int) -> bytes:
+    return INC + rev(number)
+
+
+def content(number: int, **entries: bytes) -> Content:
+    """A scope at a revision."""
+    return Content(INC, {b"r": rev(number)} | {b"=" + key.encode(): value for key, value in entries.items()})
+
+
 def test_the_newer_of_two_writes_stays_whichever_answers_last() -> None:
     known = Known()
     first, second = known.begin(), known.begin()
-    known.write(second, "k", rev(2), b"2")
-    known.write(first, "k", rev(1), b"1")
+    known.write(second, SESSION, "k", rev(2), b"2")
+    known.write(first, SESSION, "k", rev(1), b"1")
     assert known.values == {"k": rev(2) + b"2"}
 
 
 def test_a_delete_that_answers_first_is_not_undone_by_an_older_write() -> None:
     known = Known()
     first, second = known.begin(), known.begin()
-    known.write(second, "k", rev(2), None)
-    known.write(first, "k", rev(1), b"1")
+    known.write(second, SESSION, "k", rev(2), None)
+    known.write(first, SESSION, "k", rev(1), b"1")
     assert known.values == {}
 
 
 def test_a_reading_from_before_a_write_does_not_take_it_back() -> None:
     known = Known()
     reading = known.begin()
-    known.write(known.begin(), "k", rev(2), b"2")
-    known.read(reading, "k", rev(1) + b"1")
-    known.read(reading, "k", None)
-    known.replace(reading, {"k": rev(1) + b"1", "other": rev(1) + b"1"})
+    known.write(known.begin(), SESSION, "k", rev(2), b"2")
+    known.read(reading, SESSION, "k", rev(1) + b"1", version(1))
+    known.read(reading, SESSION, "k", None, version(1))
+    known.replace(reading, SESSION, "", content(1, k=rev(1) + b"1", other=rev(1) + b"1"))
     assert known.values == {"k": rev(2) + b"2", "other": rev(1) + b"1"}
 
 
 def test_a_reading_from_before_a_delete_does_not_bring_the_key_back() -> None:
     known = Known()
-    known.write(known.begin(), "k", rev(1), b"1")
+    known.write(known.begin(), SESSION, "k", rev(1), b"1")
     reading = known.begin()
-    known.write(known.begin(), "k", rev(2), None)
-    known.replace(reading, {"k": rev(1) + b"1"})
+    known.write(known.begin(), SESSION, "k", rev(2), None)
+    known.replace(reading, SESSION, "", content(1, k=rev(1) + b"1"))
     assert known.values == {}
 
 
 def test_what_others_wrote_after_a_write_of_ours_counts() -> None:
     known = Known()
     reading = known.begin()
-    known.write(known.begin(), "k", rev(2), b"2")
-    known.replace(reading, {"k": rev(3) + b"3"})
+    known.write(known.begin(), SESSION, "k", rev(2), b"2")
+    known.replace(reading, SESSION, "", content(3, k=rev(3) + b"3"))
     assert known.values == {"k": rev(3) + b"3"}
 
 
 def test_a_later_reading_counts_also_where_redis_forgot_and_is_older() -> None:
     known = Known()
-    known.write(known.begin(), "k", rev(9), b"9")
-    known.read(known.begin(), "k", rev(1) + b"1")
+    known.replace(known.begin(), SESSION, "", content(9, k=rev(9) + b"9"))
+    forgot = Content(b"new", {b"r": rev(1), b"=k": rev(1) + b"1"})
+    known.read(known.begin(), SESSION, "k", rev(1) + b"1", forgot.version)
     assert known.values == {"k": rev(1) + b"1"}
-    known.replace(known.begin(), {})
+    known.replace(known.begin(), SESSION, "", forgot)
+    assert known.values == {"k": rev(1) + b"1"}
+    known.replace(known.begin(), SESSION, "", Content(b"new", {}))
     assert known.values == {}
+
+
+def test_a_reading_of_one_scope_leaves_the_others_as_they_are() -> None:
+    known = Known()
+    known.replace(0, SESSION, "", content(1, k=rev(1) + b"1"))
+    known.replace(0, APP, "app:", content(1, k=rev(1) + b"2"))
+    assert known.values == {"k": rev(1) + b"1", "app:k": rev(1) + b"2"}
+    known.replace(0, APP, "app:", content(3, x=rev(3) + b"3"))
+    assert known.values == {"k": rev(1) + b"1", "app:x": rev(3) + b"3"}
+    assert known.keys_of(APP) == ["app:x"]
+
+
+def test_writes_after_a_reading_that_nobody_looked_at_are_seen() -> None:
+    known = Known()
+    known.replace(0, SESSION, "", content(1, gone=rev(1) + b"1", kept=rev(1) + b"1"))
+    known.write(known.begin(), SESSION, "gone", rev(2), None)
+    known.write(known.begin(), SESSION, "new", rev(3), b"3")
+    assert known.values == {"kept": rev(1) + b"1", "new": rev(3) + b"3"}
+
+
+def test_nothing_is_said_to_be_held_until_it_was_seen_twice_the_same() -> None:
+    known = Known()
+    assert known.versions() == {}
+    known.replace(0, SESSION, "", content(1))
+    assert known.versions() == {}, "small, and it may change all the time"
+    known.replace(0, SESSION, "", content(1))
+    assert known.versions() == {SESSION: version(1)}
+    known.replace(0, SESSION, "", content(2))
+    assert known.versions() == {}
+    known.replace(0, SESSION, "", content(3, large=rev(3) + b"x" * 20_000))
+    assert known.versions() == {SESSION: version(3)}, "large: always worth asking"
+
+
+def steady(number: int) -> Known:
+    """A handle that holds a scope at a revision."""
+    known = Known()
+    for _ in range(2):
+        known.replace(0, SESSION, "", content(number))
+    return known
+
+
+def test_a_write_of_ours_takes_what_is_held_along_only_from_the_version_held() -> None:
+    known = steady(1)
+    known.advance(SESSION, version(1), version(2))
+    assert known.versions() == {SESSION: version(2)}
+    known.advance(SESSION, version(3), version(4))
+    assert known.versions() == {}, "another process wrote in between"
+    known.advance(SESSION, version(4), version(5))
+    assert known.versions() == {}, "what it wrote is still not known"
+
+
+def test_readings_that_are_older_than_what_is_held_change_nothing() -> None:
+    known = steady(5)
+    known.write(known.begin(), SESSION, "k", rev(6), b"6")
+    known.advance(SESSION, version(5), version(6))
+    known.read(known.begin(), SESSION, "k", None, version(5))
+    known.replace(known.begin(), SESSION, "", content(4))
+    assert known.values == {"k": rev(6) + b"6"}
+    assert known.versions() == {SESSION: version(6)}
+
+
+def test_a_handle_that_goes_its_own_way_takes_what_is_held_along() -> None:
+    known = steady(1)
+    other = known.copy()
+    other.write(other.begin(), SESSION, "k", rev(2), b"2")
+    assert (known.values, other.values) == ({}, {"k": rev(2) + b"2"})
+    assert other.versions() == {SESSION: version(1)}

@@ -5,8 +5,9 @@
 -- KEYS   per part: control of its bucket, hash of its scope (of a temp: part: the temp hash; the session's part is first then,
 --        and before those of its namespaces)
 -- ARGV   milliseconds a clean scope stays, milliseconds a temp hash lives; then per part: kind, birth ('' any),
---        number of keys (-1: all), keys
--- Reply  {'ok', {incarnation, field, value, ...} per part}: head fields 'r b c x f v h u t m k q' where they exist and '='..key
+--        version that the caller holds ('' none), number of keys (-1: all; -2: none, not even head fields), keys
+-- Reply  {'ok', {incarnation, field, value, ...} per part}: head fields 'r b c x f v h u t m k q' where they exist and '='..key;
+--        1 in place of a part whose version, incarnation and scope revision, is the one held
 --        {'register', part} {'revalidate', part} {'cold', part...} {'gone'}
 -- Guards R5 (birth, tombstone; a namespace is of one life), R12 (wholly hot or cold), R15 (EXPIRE XX: dirty hashes stay pinned), R17
 
@@ -22,54 +23,54 @@ local function renew(key, ttl, floor, ctl)
   call('PEXPIRE', key, ttl, 'XX')
 end
 
-local function read(hash, keys)
-  if not keys then return call('HGETALL', hash) end
-  local fields = {'r', 'b', 'c', 'v', 'u'}
-  for _, key in ipairs(keys) do fields[#fields + 1] = '=' .. key end
-  local pairs_ = {}
+-- Fields and values behind the incarnation.
+local function read(inc, hash, count, at)
+  if count == -2 then return {inc} end
+  local part, fields = {inc}, nil
+  if count == -1 then
+    fields = call('HGETALL', hash)
+    for i = 1, #fields do part[i + 1] = fields[i] end
+    return part
+  end
+  fields = {'r', 'b', 'c', 'v', 'u'}
+  for j = 1, count do fields[5 + j] = '=' .. ARGV[at + j] end
   for i = 1, #fields, CHUNK do
     local last = math.min(i + CHUNK - 1, #fields)
     for j, value in ipairs(call('HMGET', hash, unpack(fields, i, last))) do
       if value then
-        pairs_[#pairs_ + 1] = fields[i + j - 1]
-        pairs_[#pairs_ + 1] = value
+        part[#part + 1] = fields[i + j - 1]
+        part[#part + 1] = value
       end
     end
   end
-  return pairs_
+  return part
 end
 
 local idle, temp_ttl = tonumber(ARGV[1]), tonumber(ARGV[2])
 local reply, cold, birth, at = {'ok'}, {'cold'}, nil, 3
-for i = 1, #KEYS / 2 do
-  local ctl, hash, kind, wanted, count = KEYS[2 * i - 1], KEYS[2 * i], ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  local keys = nil
-  if count >= 0 then
-    keys = {}
-    for j = 1, count do keys[j] = ARGV[at + 2 + j] end
-  end
-  at = at + 3 + math.max(count, 0)
+for i = 1, #KEYS, 2 do
+  local part, ctl, hash, kind, life, held = (i + 1) / 2, KEYS[i], KEYS[i + 1], ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local count = tonumber(ARGV[at + 3])
+  local keys = at + 3
+  at = keys + 1 + math.max(count, 0)
   local inc = enter(ctl)
-  if not inc then return {'register', i} end
+  if not inc then return {'register', part} end
   if kind == 't' then
-    local part = {}
-    if call('HGET', hash, 'b') == birth then
+    local h = call('HMGET', hash, 'b', 'r')
+    if h[1] ~= birth then reply[part + 1] = {inc}
+    else
       renew(hash, temp_ttl, temp_ttl - 1000)
-      part = read(hash, keys)
+      reply[part + 1] = held ~= '' and held == inc .. h[2] and 1 or read(inc, hash, count, keys)
     end
-    table.insert(part, 1, inc)
-    reply[i + 1] = part
   else
-    local h = call('HMGET', hash, 'i', 'b', 'x', 'y')
-    if not h[1] or (kind == 'n' and h[2] ~= birth) then cold[#cold + 1] = i
-    elseif h[1] ~= inc or h[4] then return {'revalidate', i}
-    elseif kind == 's' and (h[3] or (wanted ~= '' and wanted ~= h[2])) then return {'gone'}
+    local h = call('HMGET', hash, 'i', 'b', 'x', 'y', 'r')
+    if not h[1] or (kind == 'n' and h[2] ~= birth) then cold[#cold + 1] = part
+    elseif h[1] ~= inc or h[4] then return {'revalidate', part}
+    elseif kind == 's' and (h[3] or (life ~= '' and life ~= h[2])) then return {'gone'}
     else
       if kind == 's' then birth = h[2] end
       renew(hash, idle, idle / 2, kind == 'u' and ctl)
-      local part = read(hash, keys)
-      table.insert(part, 1, inc)
-      reply[i + 1] = part
+      reply[part + 1] = held ~= '' and held == inc .. h[5] and 1 or read(inc, hash, count, keys)
     end
   end
 end

@@ -223,14 +223,14 @@ local function write_head(p, revision, head)
   call('HSET', p.hash, 'r', revision, 'h', revision, 'u', revision, unpack(head))
 end
 
--- The reply: 'ok', the revision of the call, then per part: incarnation, flushed through, changed, results.
--- What is remembered of it holds no value.
+-- The reply: 'ok', the revision of the call, then per part: incarnation, flushed through, changed, results, revision until now.
+-- What is remembered of it holds no value, nor the last.
 local function report(parts, revision)
   local reply, told = {'ok', revision}, {'ok', revision}
   for i, p in ipairs(parts) do
     local results = {}
     for j, result in ipairs(p.results) do results[j] = type(result) == 'string' and '' or result end
-    reply[i + 2] = {p.inc, p.f, p.changed and 1 or 0, p.results}
+    reply[i + 2] = {p.inc, p.f, p.changed and 1 or 0, p.results, p.r}
     told[i + 2] = {p.inc, p.f, p.changed and 1 or 0, results}
   end
   remember(parts[1].ctl, parts[1].base, OPERATION, parts[1].ops, LIFETIME, told)
