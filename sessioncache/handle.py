@@ -21,7 +21,7 @@ from sessioncache.errors import (
     StaleSessionError,
     TypeMismatchError,
 )
-from sessioncache.hot.calls import Content, Gone, Operation, Part, Refused, Wanted, Written
+from sessioncache.hot.calls import Content, Gone, Operation, Part, Refused, Wanted, Written, WrittenPart
 from sessioncache.hot.layout import Place
 from sessioncache.hot.tier import Plan
 from sessioncache.ledger import Ledger
@@ -355,23 +355,26 @@ class Handle(ABC):
 
     def _note(self, parts: Mapping[KeyScope, Part], written: Written, began: int = 0, *, life: bool = False) -> None:
         for (scope, part), done in zip(parts.items(), written.parts, strict=True):
-            for operation, result in zip(part.operations, done.results, strict=True):
-                if operation.code == b"C":
-                    self._note_cleared(scope, written.revision, began)
-                    continue
-                if operation.code == b"R" and result == 0:
-                    continue
-                text = result if isinstance(result, bytes) and result else operation.text
-                key = self._full(scope, operation.key)
-                self._known.write(began, scope, key, written.revision, None if operation.code == b"D" else text)
             if done.changed:
-                inc = done.incarnation
-                self._known.advance(scope, inc + done.before, inc + written.revision)
+                self._note_part(scope, part.operations, done, written.revision, began)
         if written.parts[list(parts).index(self._own)].changed:
             self._changed(written.revision)
         if self._ledger is None:
             self._ledger = self._open_ledger()
         self._ledger.note(list(parts.values()), written, life=life)
+
+    def _note_part(
+        self, scope: KeyScope, operations: Sequence[Operation], done: WrittenPart, revision: bytes, began: int
+    ) -> None:
+        known = self._known
+        for operation, result in zip(operations, done.results, strict=True):
+            code = operation.code
+            if code == b"C":
+                self._note_cleared(scope, revision, began)
+            elif code != b"R" or result != 0:
+                text = result if isinstance(result, bytes) and result else operation.text
+                known.write(began, scope, self._full(scope, operation.key), revision, None if code == b"D" else text)
+        known.advance(scope, done.incarnation + done.before, done.incarnation + revision)
 
     def _note_cleared(self, scope: KeyScope, revision: bytes, began: int) -> None:
         for key in self._known.keys_of(scope):

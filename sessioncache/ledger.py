@@ -42,13 +42,15 @@ class Ledger:
 
     def __init__(self, unsettled: set[Ledger] | None = None) -> None:
         """A ledger that is in `unsettled` as long as it holds something."""
-        self._pending: dict[tuple[str, bytes], Pending] = {}
+        self._pending: dict[bytes, dict[bytes, Pending]] = {}
+        """By hash and incarnation."""
         self._unsettled: set[Ledger] = set() if unsettled is None else unsettled
 
     def copied(self, unsettled: set[Ledger]) -> Ledger:
         """A ledger of the same writes, in `unsettled` as long as it holds something."""
         other = Ledger(unsettled)
-        other._pending = dict(zip(self._pending, self.pending(), strict=True))
+        for one in self.pending():
+            other._pending.setdefault(one.place.hash, {})[one.incarnation] = one
         if other:
             unsettled.add(other)
         return other
@@ -58,32 +60,33 @@ class Ledger:
 
     def note(self, parts: Sequence[Part], written: Written, *, life: bool = False) -> None:
         """Remember a write (`life`: a create of the first part's session); forget what the reply shows as flushed."""
-        for index, (part, done) in enumerate(zip(parts, written.parts, strict=True)):
+        revision = written.revision
+        for part, done in zip(parts, written.parts, strict=True):
             if part.temp or not done.changed:
                 continue
             pending = self._of(part.place, done.incarnation)
             if pending.revision and done.flushed_through >= pending.revision:
                 pending.entries.clear()
                 pending.life = pending.head = pending.whole = b""
-            pending.revision = written.revision
+            pending.revision = revision
             for operation, result in zip(part.operations, done.results, strict=True):
-                text = _text_of(operation, result)
                 if operation.code == b"C":
                     pending.entries.clear()
-                    pending.whole = written.revision
-                elif text is not None:
-                    pending.entries[operation.key] = (written.revision, fingerprint(text))
-                    if operation.code in (b"S", b"R", b"D"):
+                    pending.whole = revision
+                elif (text := _text_of(operation, result)) is not None:
+                    pending.entries[operation.key] = (revision, fingerprint(text))
+                    if operation.code in b"SRD":
                         self._supersede(pending, operation.key)
-            if life and index == 0:
-                pending.life = written.revision
+            if life and part is parts[0]:
+                pending.life = revision
 
     def _supersede(self, latest: Pending, key: str) -> None:
         """What was written to a key in other incarnations does not matter once it was set anew."""
-        if len(self._pending) == 1:
+        same = self._pending[latest.place.hash]
+        if len(same) == 1:
             return
-        for other in list(self._pending.values()):
-            if other is not latest and other.place.hash == latest.place.hash:
+        for other in list(same.values()):
+            if other is not latest:
                 other.entries.pop(key, None)
                 if not (other.entries or other.life or other.head or other.whole):
                     self._drop(other)
@@ -102,12 +105,11 @@ class Ledger:
 
     def pending(self) -> list[Pending]:
         """What is not known to be durable now, unmoved by what is written from now on."""
-        return [replace(one, entries=dict(one.entries)) for one in self._pending.values()]
+        return [replace(one, entries=dict(one.entries)) for same in self._pending.values() for one in same.values()]
 
     def forget(self, settled: Pending) -> None:
         """Forget what `settled` says is durable; keep what was written since."""
-        key = (settled.place.hash.decode(), settled.incarnation)
-        now = self._pending.get(key)
+        now = self._pending.get(settled.place.hash, {}).get(settled.incarnation)
         if now is None:
             return
         if now.revision == settled.revision:
@@ -119,16 +121,20 @@ class Ledger:
                 setattr(now, name, b"")
 
     def _drop(self, one: Pending) -> None:
-        del self._pending[one.place.hash.decode(), one.incarnation]
+        same = self._pending[one.place.hash]
+        del same[one.incarnation]
+        if not same:
+            del self._pending[one.place.hash]
         if not self._pending:
             self._unsettled.discard(self)
 
     def _of(self, place: Place, incarnation: bytes) -> Pending:
-        key = (place.hash.decode(), incarnation)
-        self._unsettled.add(self)
-        if key not in self._pending:
-            self._pending[key] = Pending(place, incarnation)
-        return self._pending[key]
+        if not self._pending:
+            self._unsettled.add(self)
+        same = self._pending.setdefault(place.hash, {})
+        if incarnation not in same:
+            same[incarnation] = Pending(place, incarnation)
+        return same[incarnation]
 
 
 def fingerprint(text: bytes) -> bytes:
