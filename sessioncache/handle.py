@@ -371,7 +371,7 @@ class Handle(ABC):
             code = operation.code
             if code == b"C":
                 self._note_cleared(scope, revision, began)
-            elif code != b"R" or result != 0:
+            else:
                 text = result if isinstance(result, bytes) and result else operation.text
                 known.write(began, scope, self._full(scope, operation.key), revision, None if code == b"D" else text)
         known.advance(scope, done.incarnation + done.before, done.incarnation + revision)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sessioncache.entries import Entry
-from sessioncache.hot.calls import Gone, Need, TokenLost, Unready
+from sessioncache.hot.calls import Gone, Need, TokenLost, Unready, Wanted
 from sessioncache.hot.layout import Place
 from sessioncache.revisions import decode_revision, encode_revision
 from tests.scripts.bench import SECOND, Bench, put
@@ -128,3 +128,19 @@ async def test_a_newer_life_in_sql_ends_the_older_one(bench: Bench) -> None:
     with pytest.raises(Gone):
         await bench.read(place, birth=old)
     assert (await bench.read(place, birth=encode_revision(birth))).entries["k"][9:] == b'"new"'
+
+
+async def test_whoever_holds_a_scope_that_was_merged_in_the_same_incarnation_reads_it_again(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    written = await bench.write(place, put("k", '"hot"'), put("lost", '"hot"'))
+    await bench.acknowledge(await bench.dirt(place))
+    plan = bench.hot.plan([Wanted(place)])
+    (before,) = await bench.hot.read_whole(plan)
+    assert await bench.hot.look(plan, [before.version]) == [None]
+    bench.ask("HDEL", place.hash, "=lost")
+    await bench.merging.flag(place, written.revision)
+    await bench.merge(place, Entry("lost", decode_revision(written.revision), b'"hot"'))
+    (after,) = await bench.hot.look(plan, [before.version])
+    assert after is not None
+    assert set(after.entries) == {"k", "lost"}

@@ -33,3 +33,14 @@ async def test_temp_keys_of_an_earlier_life_are_not_met_by_a_write(bench: Bench)
     await bench.hot.write([Part(place, [], birth), Part(place, [put("new", "2")], temp=True)])
     _, temp = await bench.hot.read([Wanted(place, birth=birth), Wanted(place, temp=True)])
     assert set(temp.entries) == {"new"}
+
+
+async def test_temp_keys_of_an_earlier_life_are_not_met_by_a_reading_of_the_whole(bench: Bench) -> None:
+    place = bench.session()
+    birth = (await bench.create(place)).revision
+    old = encode_revision(START - 1)
+    bench.ask("HSET", place.temp, "b", old, "r", old, "n", "1", "z", "1", "=old", old + b"1")
+    bench.ask("EXPIRE", place.temp, int(TEMP))
+    plan = bench.hot.plan([Wanted(place, birth=birth), Wanted(place, temp=True)])
+    _, temp = await bench.hot.read_whole(plan)
+    assert temp.entries == {}

@@ -13,6 +13,7 @@ from tests.mutants.catalogue import (
     hydrating,
     leasing,
     listing,
+    reading,
     records,
     spaces,
     tool,
@@ -37,6 +38,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *watching.MUTATIONS,
     *vitals.MUTATIONS,
     *doctoring.MUTATIONS,
+    *reading.MUTATIONS,
     *records.MUTATIONS,
     *tool.MUTATIONS,
 )

@@ -36,8 +36,8 @@ MUTATIONS = (
         "a hash of an older incarnation is read",
         "R17",
         _LUA + "read.lua",
-        "elseif h[1] ~= inc or h[4] then return {'revalidate', i}",
-        "elseif h[4] then return {'revalidate', i}",
+        "elseif h[1] ~= inc or h[4] then return {'revalidate', part}",
+        "elseif h[4] then return {'revalidate', part}",
         (_INCARNATIONS + "test_a_hash_of_an_older_incarnation_is_not_used",),
     ),
     Mutation(
@@ -52,8 +52,8 @@ MUTATIONS = (
         "a flagged hash is read",
         "R17",
         _LUA + "read.lua",
-        "elseif h[1] ~= inc or h[4] then return {'revalidate', i}",
-        "elseif h[1] ~= inc then return {'revalidate', i}",
+        "elseif h[1] ~= inc or h[4] then return {'revalidate', part}",
+        "elseif h[1] ~= inc then return {'revalidate', part}",
         (_MERGE + "test_a_flagged_scope_is_used_by_nobody_before_it_is_settled",),
     ),
     Mutation(

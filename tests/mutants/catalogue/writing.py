@@ -171,7 +171,7 @@ MUTATIONS = (
         "no birth check on read",
         "R5",
         _LUA + "read.lua",
-        "(h[3] or (wanted ~= '' and wanted ~= h[2]))",
+        "(h[3] or (life ~= '' and life ~= h[2]))",
         "h[3]",
         (_LIVES + "test_a_read_through_a_handle_of_an_earlier_life_is_refused",),
     ),
@@ -230,9 +230,9 @@ MUTATIONS = (
     Mutation(
         "entries at last cleared are read",
         "R14",
-        "sessioncache/hot/tier.py",
-        "    if cleared != ZERO:\n",
-        "    if False:\n",
+        "sessioncache/hot/calls.py",
+        "            if cleared != ZERO:\n",
+        "            if False:\n",
         (_LIVES + "test_an_entry_at_last_cleared_is_not_read",),
     ),
     Mutation(

@@ -1,0 +1,111 @@
+"""Sharing a connection, and reading only what has changed: no answer for another call, nothing older than Redis has."""
+
+from __future__ import annotations
+
+from tests.mutants.mutation import Mutation
+
+_LINE = "sessioncache/hot/line.py"
+_STATE = "sessioncache/state.py"
+_READ = "sessioncache/hot/lua/read.lua"
+_LINES = "client/test_lines.py::test_"
+_KNOWN = "unit/test_known.py::test_"
+_UNCHANGED = "client/test_unchanged.py"
+
+MUTATIONS = (
+    Mutation(
+        "a cancelled call is sent",
+        "shared pipelines",
+        _LINE,
+        "        going = [exchange for exchange in leaving if not exchange.answer.done()]\n",
+        "        going = leaving\n",
+        (_LINES + "a_call_that_is_cancelled_before_it_left_is_not_sent",),
+    ),
+    Mutation(
+        "one time-out ends all",
+        "shared pipelines",
+        _LINE,
+        "            if exchange.until <= now:\n",
+        "            if True:\n",
+        (_LINES + "each_call_has_a_time_of_its_own_and_the_late_connection_serves_who_waits",),
+    ),
+    Mutation(
+        "the answer of a call that was given up is the next one's",
+        "shared pipelines",
+        _LINE,
+        "        self._waiting.extend(going)\n",
+        "        self._waiting = deque(e for e in (*self._waiting, *going) if not e.answer.done())\n",
+        (_LINES + "an_answer_that_nobody_waits_for_any_more_reaches_nobody",),
+    ),
+    Mutation(
+        "a late connection is used again",
+        "shared pipelines",
+        "sessioncache/hot/link.py",
+        "                line.retire()  # the next one may be better\n",
+        "",
+        (_LINES + "after_a_time_out_the_next_call_has_another_connection",),
+    ),
+    Mutation(
+        "what was sent is sent again without being asked",
+        "R4",
+        "sessioncache/hot/link.py",
+        "                if exchange.sent:\n",
+        "                if False:\n",
+        (_LINES + "a_cut_connection_ends_every_call_that_was_sent_over_it",),
+    ),
+    Mutation(
+        "what others wrote in between is taken for known",
+        "unchanged reads",
+        _STATE,
+        "after if layer.held and layer.held == before else",
+        "after if layer.held else",
+        (_KNOWN + "a_write_of_ours_takes_what_is_held_along_only_from_the_version_held",),
+    ),
+    Mutation(
+        "an older reading replaces a newer one",
+        "unchanged reads",
+        _STATE,
+        "return bool(version) and version[:-DIGITS] == held[:-DIGITS] and version < held",
+        "return False",
+        (_KNOWN + "readings_that_are_older_than_what_is_held_change_nothing",),
+    ),
+    Mutation(
+        "a changed scope counts as unchanged",
+        "unchanged reads",
+        _READ,
+        "reply[part + 1] = held ~= '' and held == inc .. h[5] and 1 or read(inc, hash, count, keys)",
+        "reply[part + 1] = held ~= '' and 1 or read(inc, hash, count, keys)",
+        (_UNCHANGED,),
+    ),
+    Mutation(
+        "changed temp: keys count as unchanged",
+        "unchanged reads",
+        _READ,
+        "reply[part + 1] = held ~= '' and held == inc .. h[2] and 1 or read(inc, hash, count, keys)",
+        "reply[part + 1] = held ~= '' and 1 or read(inc, hash, count, keys)",
+        (_UNCHANGED,),
+    ),
+    Mutation(
+        "a merge goes unnoticed by who holds the scope",
+        "unchanged reads",
+        "sessioncache/hot/lua/merge.lua",
+        "if own then top = top + 1 end -- whoever",
+        "-- whoever",
+        ("gaps/test_merge.py::test_whoever_holds_a_scope_that_was_merged_in_the_same_incarnation_reads_it_again",),
+    ),
+    Mutation(
+        "a reading of the whole meets temp: keys of an earlier life",
+        "R5",
+        "sessioncache/hot/tier.py",
+        '                if not one.temp or body.get(b"b") == contents[0].fields.get(b"b"):  # else of another life\n',
+        "                if True:\n",
+        ("gaps/test_temp.py::test_temp_keys_of_an_earlier_life_are_not_met_by_a_reading_of_the_whole",),
+    ),
+    Mutation(
+        "no reading when memory is full",
+        "R15",
+        "sessioncache/hot/tier.py",
+        "            return await self.read(plan.wanted)\n",
+        "            raise\n",
+        ("client/test_memory.py",),
+    ),
+)
