@@ -42,6 +42,7 @@ from sessioncache.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, new_session
 
 if _typing.TYPE_CHECKING:
     from sessioncache.ambient import current_session
+    from sessioncache.batch import Batch, BatchCalls, Pending
     from sessioncache.cache import SessionCache
     from sessioncache.durable.migrate import upgrade_schema
     from sessioncache.erasure import ErasureReport
@@ -60,6 +61,8 @@ __all__ = [
     "USER_PREFIX",
     "AmbiguousSessionError",
     "BackPressureError",
+    "Batch",
+    "BatchCalls",
     "Change",
     "ConfigurationError",
     "DeadLetterError",
@@ -77,6 +80,7 @@ __all__ = [
     "NoSessionError",
     "OutcomeUnknownError",
     "PartlyAppliedError",
+    "Pending",
     "Record",
     "SchemaVersionError",
     "Scope",
@@ -104,6 +108,9 @@ _logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
 # Loaded when they are first used: they bring the Redis client and SQLAlchemy along.
 _LAZY = {
+    "Batch": "sessioncache.batch",
+    "BatchCalls": "sessioncache.batch",
+    "Pending": "sessioncache.batch",
     "Change": "sessioncache.watching",
     "ErasureReport": "sessioncache.erasure",
     "Namespace": "sessioncache.namespace",

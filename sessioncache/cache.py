@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sessioncache import listing
+from sessioncache.batch import Batch
 from sessioncache.connecting import Connecting, Resources
 from sessioncache.creation import Creation
 from sessioncache.deadline import within
@@ -305,6 +306,16 @@ class SessionCache:
         """The keys that all sessions of the app share, written without prefix."""
         ref = app_ref(self._tiers.settings.buckets, self.org, self.app)
         return Scope(self._tiers, self._open_ledger, self._tiers.layout.place(ref))
+
+    # ---- many sessions at once
+
+    def batch(self, *, check: bool = True) -> Batch:
+        """``async with cache.batch() as batch:`` many sessions' reads and writes in shared round trips; see `Batch`.
+
+        When the block ends the error of the first call that failed is raised, in the order in which they were noted;
+        with `check` False none is: ask each.
+        """
+        return Batch(self, check=check)
 
     # ---- durability
 

@@ -27,6 +27,9 @@ MAX_MODULE_LINES = 500
 MAX_FUNCTION_LINES = 50
 
 PUBLIC = {
+    "Batch",
+    "BatchCalls",
+    "Pending",
     "APP_PREFIX",
     "TEMP_PREFIX",
     "USER_PREFIX",

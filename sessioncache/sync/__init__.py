@@ -17,16 +17,31 @@ from __future__ import annotations
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
+    from sessioncache.sync.batch import Batch, BatchCalls, Pending
     from sessioncache.sync.cache import SessionCache
     from sessioncache.sync.handle import Namespace, Scope
     from sessioncache.sync.session import Session, current_session
     from sessioncache.sync.tool import SessionStateTool
     from sessioncache.sync.watching import Watch
 
-__all__ = ["Namespace", "Scope", "Session", "SessionCache", "SessionStateTool", "Watch", "current_session"]
+__all__ = [
+    "Batch",
+    "BatchCalls",
+    "Namespace",
+    "Pending",
+    "Scope",
+    "Session",
+    "SessionCache",
+    "SessionStateTool",
+    "Watch",
+    "current_session",
+]
 
 # Loaded when they are first used: they bring the Redis client and SQLAlchemy along.
 _LAZY = {
+    "Batch": "sessioncache.sync.batch",
+    "BatchCalls": "sessioncache.sync.batch",
+    "Pending": "sessioncache.sync.batch",
     "Namespace": "sessioncache.sync.handle",
     "Scope": "sessioncache.sync.handle",
     "Session": "sessioncache.sync.session",

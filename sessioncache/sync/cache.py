@@ -15,6 +15,7 @@ from sessioncache.info import SessionInfo, SessionPage
 from sessioncache.ledger import Ledger
 from sessioncache.names import check_name
 from sessioncache.positions import Order
+from sessioncache.sync.batch import Batch
 from sessioncache.sync.connection import Connection, Recipe
 from sessioncache.sync.handle import Block, H, Scope, moved
 from sessioncache.sync.likeness import like
@@ -238,6 +239,12 @@ class SessionCache:
     @like(asynchronous.SessionCache.app_scope)
     def app_scope(self) -> Scope:
         return Scope(self, self.current().app_scope())
+
+    # ---- many sessions at once
+
+    @like(asynchronous.SessionCache.batch)
+    def batch(self, *, check: bool = True) -> Batch:
+        return Batch(self, check=check)
 
     # ---- durability
 

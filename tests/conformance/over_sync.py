@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 _AT_ONCE = {"bound_to", "user_scope", "app_scope", "namespace", "bind", "watch"}
-_BLOCKS = {"edit", "lease", "resume", "batch"}
+_BLOCKS = {"edit", "lease", "resume"}
 _END = object()
 
 
@@ -27,6 +27,8 @@ class AsyncOverSync:
             return found
         if name in _AT_ONCE:
             return lambda *args, **named: _presented(found(*args, **named))
+        if name == "batch":
+            return lambda *args, **named: BatchOverSync(found(*args, **named))
         if name in _BLOCKS:
             return lambda *args, **named: AsyncOverSync(found(*args, **named))
         if name == "iter_sessions":
@@ -52,6 +54,34 @@ class AsyncOverSync:
         if item is _END:
             raise StopAsyncIteration
         return item
+
+
+class BatchOverSync:
+    """A batch of the synchronous API, whose calls are noted at once."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        return lambda *args, **named: BatchOverSync(found(*map(_bare, args), **named))
+
+    def result(self) -> Any:
+        """What a call that was noted came to."""
+        return _presented(self._inner.result())
+
+    async def __aenter__(self) -> BatchOverSync:
+        await asyncio.to_thread(self._inner.__enter__)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._inner.__exit__, kind, error, trace)
+
+
+def _bare(argument: Any) -> Any:
+    return argument._inner if isinstance(argument, AsyncOverSync) else argument
 
 
 class Opening:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sessioncache import Scope, Session, SessionCache, SessionStateTool, sync
+from sessioncache import Batch, BatchCalls, Pending, Scope, Session, SessionCache, SessionStateTool, sync
 from sessioncache.namespace import Namespace
 from sessioncache.sync.likeness import without_async
 from tests.test_shape import loaded_by
@@ -18,6 +18,9 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
     (Scope, sync.Scope),
     (Namespace, sync.Namespace),
     (SessionStateTool, sync.SessionStateTool),
+    (Batch, sync.Batch),
+    (BatchCalls, sync.BatchCalls),
+    (Pending, sync.Pending),
 ]
 NOT_FOR_CALLERS = {"apply", "created", "gone", "ledger", "moved", "place", "read", "read_all", "under_lease"}
 """What the package itself asks of an asynchronous handle."""

@@ -27,6 +27,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_
 
 from sessioncache.testing.conformance.ambient import TestBinding, TestResume  # noqa: E402
 from sessioncache.testing.conformance.base import Conformance, OpenCache  # noqa: E402
+from sessioncache.testing.conformance.batches import TestBatches  # noqa: E402
 from sessioncache.testing.conformance.concurrency import TestConcurrency  # noqa: E402
 from sessioncache.testing.conformance.erasing import TestErasing, TestExports  # noqa: E402
 from sessioncache.testing.conformance.failures import TestErrors  # noqa: E402
@@ -50,6 +51,7 @@ __all__ = [
     "Conformance",
     "OpenCache",
     "TestAllApps",
+    "TestBatches",
     "TestBinding",
     "TestClearing",
     "TestConcurrency",

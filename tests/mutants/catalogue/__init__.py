@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.catalogue import (
+    batching,
     client,
     commands,
     doctoring,
@@ -38,6 +39,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *watching.MUTATIONS,
     *vitals.MUTATIONS,
     *doctoring.MUTATIONS,
+    *batching.MUTATIONS,
     *reading.MUTATIONS,
     *records.MUTATIONS,
     *tool.MUTATIONS,
