@@ -30,11 +30,11 @@ class Floor(Protocol):
         """Close the connection."""
 
 
-def make_batch(scopes: int, keys: int, text: str, revision: int) -> list[list[Row]]:
-    """Heads and rows of so many sessions, sorted by id."""
+def make_batch(scopes: range, keys: int, text: str, revision: int) -> list[list[Row]]:
+    """Heads and rows of the sessions of these numbers, sorted by id."""
     now = datetime.now(UTC)
     heads, rows = [], []
-    for number in range(scopes):
+    for number in scopes:
         user, session = f"user{number}", f"session{number}"
         scope = session_scope_id("", "bench", user, session)
         parents = user_id("", "bench", user), app_id("", "bench"), bare_id("", session)

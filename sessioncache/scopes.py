@@ -102,11 +102,13 @@ def namespace_ref(session: ScopeRef, namespace: str) -> ScopeRef:
     return ScopeRef(ScopeKind.NAMESPACE, *names, namespace, holder=session.id, id=own, bucket=session.bucket)
 
 
+@lru_cache(maxsize=1024)
 def app_id(org: str, app: str) -> str:
     """The id of an app's scope."""
     return hash_id("app", org, app)
 
 
+@lru_cache(maxsize=8192)
 def user_id(org: str, app: str, user: str) -> str:
     """The id of a user's scope."""
     return hash_id("user", org, app, user)
@@ -117,16 +119,19 @@ def session_scope_id(org: str, app: str, user: str, session: str) -> str:
     return hash_id("session", org, app, user, session)
 
 
+@lru_cache(maxsize=8192)
 def bare_id(org: str, session: str) -> str:
     """What sessions of one org that bear the same session id have in common."""
     return hash_id("bare", org, session)
 
 
+@lru_cache(maxsize=1024)
 def org_id(org: str) -> str:
     """What all sessions of an org have in common."""
     return hash_id("org", org)
 
 
+@lru_cache(maxsize=8192)
 def org_user_id(org: str, user: str) -> str:
     """What all sessions of one user name have in common, whatever the app."""
     return hash_id("org-user", org, user)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from sqlalchemy import RowMapping
 
-from sessioncache import scopes
 from sessioncache.durable.bulk import Row
 from sessioncache.durable.errors import RefusedDataError
 from sessioncache.entries import Dirt, Head
-from sessioncache.scopes import ScopeKind
-
-_app_id = lru_cache(maxsize=1024)(scopes.app_id)
-_user_id = lru_cache(maxsize=4096)(scopes.user_id)
-_bare_id = lru_cache(maxsize=4096)(scopes.bare_id)
+from sessioncache.scopes import ScopeKind, app_id, bare_id, user_id
 
 
 def head_row(dirt: Dirt) -> Row:
@@ -45,9 +38,9 @@ def _session_row(dirt: Dirt, head: Head) -> Row:
         head.app,
         head.user,
         head.session,
-        _user_id(head.org, head.app, head.user),
-        _app_id(head.org, head.app),
-        _bare_id(head.org, head.session),
+        user_id(head.org, head.app, head.user),
+        app_id(head.org, head.app),
+        bare_id(head.org, head.session),
         head.title,
         head.birth,
         head.updated,

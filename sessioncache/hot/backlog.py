@@ -21,7 +21,11 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 _CHUNK = 64
-"""Scopes of one exchange."""
+"""Calls of one exchange."""
+_OF_A_CALL = 16
+"""Scopes of one call: it takes Redis half a millisecond."""
+_HEAD = tuple(name.encode() for name in "rbcxvhuoawstmkqdg")
+"""The head fields that come with dirt, in their order (see ``dirt.lua``)."""
 
 _FORGOTTEN = 3_600.0
 """Seconds after which nobody remembers a run lease that was neither given back nor taken again."""
@@ -81,23 +85,40 @@ class Backlog:
         return int((await self.link.call(load_script("renew"), [self.layout.control(bucket)], args))[1])
 
     async def read_dirt(self, scopes: Sequence[tuple[int, str]]) -> list[Reading]:
-        """The dirt of scopes (bucket, member)."""
-        return await _in_chunks(self._read_chunk, scopes)
-
-    async def _read_chunk(self, scopes: Sequence[tuple[int, str]]) -> list[Reading]:
-        args = (self._idle_ms,)
-        calls = [([self.layout.control(bucket), self.layout.hash(bucket, member)], args) for bucket, member in scopes]
-        replies = await self.link.call_many(load_script("dirt"), calls)
-        return [self._dirt(*scope, reply) for scope, reply in zip(scopes, replies, strict=True)]
+        """The dirt of scopes (bucket, member), in their order."""
+        found = await self._by_bucket("dirt", scopes, (self._idle_ms,), lambda _: ())
+        return [self._dirt(*scope, reply) for scope, reply in zip(scopes, found, strict=True)]
 
     async def acknowledge(self, committed: Sequence[Committed], *, delay: float) -> list[Acknowledged | None]:
         """Acknowledge by version; None where the incarnation has changed since the reading, and nothing was changed."""
+        scopes = [(one.dirt.bucket, one.dirt.kind.value + one.dirt.scope_id) for one in committed]
+        common = (_micro(delay), self._idle_ms, TOMBSTONE_RETENTION * 1000)
+        found = await self._by_bucket("ack", scopes, common, lambda place: _acknowledgement(committed[place]))
+        return [_acknowledged(reply) for reply in found]
 
-        async def acknowledge(chunk: Sequence[Committed]) -> list[Acknowledged | None]:
-            calls = [self._acknowledgement(one, delay) for one in chunk]
-            return [_acknowledged(reply) for reply in await self.link.call_many(load_script("ack"), calls)]
+    async def _by_bucket(
+        self,
+        script: str,
+        scopes: Sequence[tuple[int, str]],
+        common: Sequence[Argument],
+        args_of: Callable[[int], Sequence[Argument]],
+    ) -> list[Reply]:
+        """What a script answers of each scope; one call serves several of a bucket, since each has its price."""
+        groups = _groups(scopes)
 
-        return await _in_chunks(acknowledge, committed)
+        async def call(chunk: Sequence[tuple[int, list[int]]]) -> list[Reply]:
+            calls = []
+            for bucket, places in chunk:
+                keys = [self.layout.control(bucket), *(self.layout.hash(*scopes[place]) for place in places)]
+                calls.append((keys, [*common, *(arg for place in places for arg in args_of(place))]))
+            return await self.link.call_many(load_script(script), calls)
+
+        replies = await _in_chunks(call, groups)
+        found: list[Reply] = [None] * len(scopes)
+        for (_, places), answers in zip(groups, replies, strict=True):
+            for place, answer in zip(places, answers, strict=True):
+                found[place] = answer
+        return found
 
     async def beat(self, worker: str, about: str, *, ended: bool = False) -> None:
         """Note that a worker lives, or that it has ended."""
@@ -169,18 +190,6 @@ class Backlog:
         replies = await self.link.exchange([(b"HGETALL", self.layout.control(bucket)) for bucket in buckets], {})
         return [pairs_of(reply) for reply in replies]
 
-    def _acknowledgement(self, one: Committed, delay: float) -> tuple[list[bytes], list[Argument]]:
-        dirt, head = one.dirt, one.dirt.head
-        ref = ScopeRef(dirt.kind, head.org, head.app, head.user, head.session, dirt.namespace, holder=dirt.holder)
-        args: list[Argument] = [dirt.incarnation, _encode(dirt.revision), dirt.read_at, _micro(delay)]
-        args += [self._idle_ms, TOMBSTONE_RETENTION * 1000, parents(ref), dirt.head_revision]
-        # The head of a namespace is its session's, which is acknowledged with that one's own dirt.
-        args += [b"=" if dirt.holder else _verdict(head.revision, one.head_revision), len(dirt.entries)]
-        for entry, stored in zip(dirt.entries, one.revisions, strict=True):
-            args += (b"=" + entry.key.encode(), _encode(entry.revision), _verdict(entry.revision, stored))
-        member = dirt.kind.value + dirt.scope_id
-        return [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, member)], [*args, *dirt.phantoms]
-
     def _dirt(self, bucket: int, member: str, reply: Reply) -> Reading:
         status = reply[0].decode()
         if status == "missing":
@@ -193,14 +202,14 @@ class Backlog:
         if status != "ok":
             return Unready(Need(status), [self.place(bucket, member)])
         _, incarnation, read_at, head, fields, phantoms, host = reply
-        names = dict(zip(head[::2], head[1::2], strict=True))
+        names = _head_fields(head)
         about = head_of(names)
         return Dirt(
             kind=ScopeKind(member[0]),
             scope_id=member[1:],
             bucket=bucket,
             incarnation=incarnation.decode(),
-            head=head_of(dict(zip(host[::2], host[1::2], strict=True))) if host else about,
+            head=head_of(_head_fields(host)) if host else about,
             head_revision=names.get(b"h", b""),
             namespace=about.namespace,
             holder=names.get(b"d", b"").decode(),
@@ -237,6 +246,34 @@ async def _in_chunks(call: Callable[[Sequence[A]], Awaitable[list[B]]], many: Se
 
     chunks = [many[at : at + _CHUNK] for at in range(0, len(many), _CHUNK)]
     return [result for found in await asyncio.gather(*map(one, chunks)) for result in found]
+
+
+def _groups(scopes: Sequence[tuple[int, str]]) -> list[tuple[int, list[int]]]:
+    """Places of scopes of one bucket, few enough for one call."""
+    by_bucket: dict[int, list[int]] = {}
+    for place, (bucket, _) in enumerate(scopes):
+        by_bucket.setdefault(bucket, []).append(place)
+    return [
+        (bucket, places[at : at + _OF_A_CALL])
+        for bucket, places in by_bucket.items()
+        for at in range(0, len(places), _OF_A_CALL)
+    ]
+
+
+def _head_fields(values: Sequence[bytes | None]) -> dict[bytes, bytes]:
+    return {name: value for name, value in zip(_HEAD, values, strict=True) if value is not None}
+
+
+def _acknowledgement(one: Committed) -> list[Argument]:
+    dirt, head = one.dirt, one.dirt.head
+    ref = ScopeRef(dirt.kind, head.org, head.app, head.user, head.session, dirt.namespace, holder=dirt.holder)
+    args: list[Argument] = [dirt.incarnation, _encode(dirt.revision), dirt.read_at, parents(ref), dirt.head_revision]
+    # The head of a namespace is its session's, which is acknowledged with that one's own dirt.
+    args += [b"=" if dirt.holder else _verdict(head.revision, one.head_revision), len(dirt.entries)]
+    for entry, stored in zip(dirt.entries, one.revisions, strict=True):
+        revision = entry.revision
+        args += (b"=" + entry.key.encode(), _encode(revision), b"=" if stored == revision else b">")
+    return [len(args) + len(dirt.phantoms), *args, *dirt.phantoms]
 
 
 def _entry(field: bytes, value: bytes) -> Entry:

@@ -12,6 +12,9 @@ from sessioncache.entries import Head
 from sessioncache.revisions import ZERO, decode_revision, encode_revision
 from sessioncache.scopes import ScopeKind, ScopeRef, app_id, bare_id, org_id, org_user_id, user_id
 
+# What one call wrote bears one revision in several fields.
+_revision = lru_cache(maxsize=1024)(decode_revision)
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -116,29 +119,23 @@ def user_field(key: str) -> bytes:
 
 def head_of(fields: dict[bytes, bytes]) -> Head:
     """A head from the head fields of a scope's hash."""
-
-    def revision(name: bytes) -> int:
-        return decode_revision(fields.get(name) or ZERO)
-
-    def text(name: bytes) -> str:
-        return fields.get(name, b"").decode()
-
+    get = fields.get
     return Head(
-        org=text(b"o"),
-        app=text(b"a"),
-        user=text(b"w"),
-        session=text(b"s"),
-        namespace=text(b"g"),
-        revision=revision(b"r"),
-        birth=revision(b"b"),
-        cleared=revision(b"c"),
-        deleted=bool(fields.get(b"x")),
-        title=text(b"t"),
-        message_count=int(fields.get(b"m") or 0),
-        token_total=int(fields.get(b"k") or 0),
-        forked_from=text(b"q"),
-        values_revision=revision(b"v"),
-        updated=revision(b"u"),
+        org=get(b"o", b"").decode(),
+        app=get(b"a", b"").decode(),
+        user=get(b"w", b"").decode(),
+        session=get(b"s", b"").decode(),
+        namespace=get(b"g", b"").decode(),
+        revision=_revision(get(b"r") or ZERO),
+        birth=_revision(get(b"b") or ZERO),
+        cleared=_revision(get(b"c") or ZERO),
+        deleted=bool(get(b"x")),
+        title=get(b"t", b"").decode(),
+        message_count=int(get(b"m") or 0),
+        token_total=int(get(b"k") or 0),
+        forked_from=get(b"q", b"").decode(),
+        values_revision=_revision(get(b"v") or ZERO),
+        updated=_revision(get(b"u") or ZERO),
     )
 
 

@@ -42,20 +42,24 @@ class Flusher:
     async def flush(self, claimed: Sequence[Claimed]) -> int:
         """Flush scopes; the number of rows that were acknowledged.
 
-        While SQL commits a batch, those after it are read and the one before it is acknowledged.
+        While SQL commits batches, those after them are read and those before them are acknowledged.
         """
         read_after = await self._clock_before()
         rows = 0
-        acknowledging = asyncio.ensure_future(self.acknowledge([]))
+        running: set[asyncio.Future[int]] = set()
         async with aclosing(self._batches(claimed)) as found:
             try:
                 async for batch in found:
-                    committed = await self.commit(batch, read_after)
-                    rows += await acknowledging
-                    acknowledging = asyncio.ensure_future(self.acknowledge(committed))
-                return rows + await acknowledging
+                    if len(running) >= self._tiers.durable.writers:
+                        done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                        rows += sum(one.result() for one in done)
+                    running.add(asyncio.ensure_future(self._settle_batch(batch, read_after)))
+                return rows + sum(await asyncio.gather(*running))
             finally:
-                await asyncio.gather(acknowledging, return_exceptions=True)
+                await asyncio.gather(*running, return_exceptions=True)
+
+    async def _settle_batch(self, batch: list[Dirt], read_after: int) -> int:
+        return await self.acknowledge(await self.commit(batch, read_after))
 
     async def _batches(self, claimed: Sequence[Claimed]) -> AsyncGenerator[list[Dirt], None]:
         """The dirt of scopes in batches; some of it is read ahead."""

