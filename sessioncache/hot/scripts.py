@@ -9,6 +9,10 @@ from hashlib import sha1
 from importlib.resources import files
 
 _INCLUDE = re.compile(r"^-- include: (.*)$", re.MULTILINE)
+_COMMENT = re.compile(r"^ *--.*\n?", re.MULTILINE)
+_STATEMENT = re.compile(r"^(?=local )", re.MULTILINE)
+_DECLARED = re.compile(r"local (?:function )?(\w+(?:, \w+)*)")
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +35,27 @@ def load_script(name: str, flags: str | None = None) -> Script:
 
 
 def assemble(name: str) -> str:
-    """The source: first line, included files, body."""
+    """The source: first line, what is needed of included files, body."""
     first, body = _source(name).split("\n", 1)
     found = _INCLUDE.search(body)
-    included = [_source(part) for part in found.group(1).split()] if found else []
-    return "\n".join([first, *included, body])
+    included = "\n".join(map(_source, found.group(1).split())) if found else ""
+    return "\n".join([first, *needed(included, body), body])
+
+
+def needed(included: str, body: str) -> list[str]:
+    """What of an included text a body names, by itself or through others: statements in their order, without comments.
+
+    Redis makes every function of a script anew at each call: what is not needed costs time there.  An included text
+    consists of ``local`` statements that begin at the margin.
+    """
+    words = set(_WORD.findall(_COMMENT.sub("", body)))
+    statements = []
+    for statement in reversed(_STATEMENT.split(_COMMENT.sub("", included))):
+        declared = _DECLARED.match(statement)
+        if declared and not words.isdisjoint(declared[1].split(", ")):
+            statements.append(statement.rstrip())
+            words.update(_WORD.findall(statement))
+    return statements[::-1]
 
 
 def _source(name: str) -> str:

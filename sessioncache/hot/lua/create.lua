@@ -27,12 +27,12 @@ if problem == 'cold' then
 end
 -- Nothing of an earlier life counts, only its revision does.
 session.n, session.z, session.cleared, session.fresh, session.loaded = 0, 0, 0, true, true
-previous = math.max(rev_number(session.r), rev_number(ARGV[10]))
+highest = math.max(rev_number(session.r), rev_number(ARGV[10]))
 
 local refusal = check_parts(parts)
 if refusal then return refuse(session, refusal) end
 
-local birth = next_revision(previous)
+local birth = next_revision(highest)
 local revision = rev_digits(birth)
 session.birth = revision
 for _, p in ipairs(parts) do

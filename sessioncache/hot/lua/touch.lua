@@ -29,6 +29,6 @@ if ARGV[11] == '1' or (ARGV[12] ~= '' and (h[1] or '') == '') then
   head[#head + 1] = 't'
   head[#head + 1] = ARGV[12]
 end
-local revision = rev_digits(next_revision(previous))
+local revision = rev_digits(next_revision(highest))
 write_head(session, revision, head)
 return with_head(report(parts, revision))

@@ -28,7 +28,7 @@ end
 local own = #parts > 1 and parts[2].kind == 'n' and parts[2] or parts[1]
 if not any then return report(parts, own.v) end
 
-local revision = rev_digits(next_revision(previous))
+local revision = rev_digits(next_revision(highest))
 for _, p in ipairs(parts) do
   if p.changed and p.kind == 't' then write_temp(p, revision, parts[1])
   elseif p.changed then write_scope(p, revision, p.kind == 's' and {'h', revision, 'u', revision} or {}) end

@@ -6,7 +6,7 @@ local LIMIT_KEYS, LIMIT_BYTES, LIMIT_VALUE, TEMP_TTL = tonumber(ARGV[1]), tonumb
 local OPERATION, UNDER, LIFETIME = ARGV[5], ARGV[6], tonumber(ARGV[7])
 -- ARGV[8]: token of the run lease that the writer must hold ('' none)
 local LEASE = ARGV[8]
-local previous = 0 -- the largest revision of all parts
+local highest = 0 -- the largest revision of all parts
 
 -- ARGV of one part: kind, birth ('' any life, '+' a new one), if_revision, parents, number of operations, then per operation: code, key, text, expected.
 local function parse_parts(first)
@@ -185,7 +185,7 @@ local function check_parts(parts)
     end
     if p.n > LIMIT_KEYS then return {'limit', i, 0, 'keys'} end
     if p.z > LIMIT_BYTES then return {'limit', i, 0, 'bytes'} end
-    previous = math.max(previous, rev_number(p.r))
+    highest = math.max(highest, rev_number(p.r))
   end
   if #stale > 1 then return stale end
 end

@@ -67,8 +67,8 @@ MUTATIONS = (
         "create ignores what SQL knew",
         "R3",
         _LUA + "create.lua",
-        "previous = math.max(rev_number(session.r), rev_number(ARGV[10]))",
-        "previous = rev_number(session.r)",
+        "highest = math.max(rev_number(session.r), rev_number(ARGV[10]))",
+        "highest = rev_number(session.r)",
         (_REVISIONS + "test_a_create_is_above_what_sql_knew_of_the_id",),
     ),
     Mutation(

@@ -1,0 +1,64 @@
+"""The scripts as they are sent: each with what it needs of the files it includes, and no more."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+from lupa.lua51 import LuaRuntime
+
+from sessioncache.hot.scripts import assemble, load_script, needed
+
+INCLUDED = ("prelude", "writing")
+SOURCES = {path.name.removesuffix(".lua"): path for path in files("sessioncache.hot").joinpath("lua").iterdir()}
+SCRIPTS = sorted(SOURCES.keys() - INCLUDED)
+
+
+def code(text: str) -> str:
+    """A text without the lines that are comments, and without its first line."""
+    return re.sub(r"^ *--.*$", "", text.split("\n", 1)[1], flags=re.MULTILINE)
+
+
+def shared_names(name: str) -> set[str]:
+    """What the files that a script includes declare."""
+    found = re.search("^-- include: (.*)$", SOURCES[name].read_text(), re.MULTILINE)
+    texts = [SOURCES[part].read_text() for part in found[1].split()] if found else []
+    lists = [line for text in texts for line in re.findall(r"^local (?:function )?(\w+(?:, \w+)*)", text, re.MULTILINE)]
+    return {declared for line in lists for declared in line.split(", ")}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_whatever_a_script_uses_is_declared_before(name: str) -> None:
+    text = code(assemble(name))
+    LuaRuntime().compile(text)
+    for shared in shared_names(name):
+        used, declared = (
+            re.search(pattern, text, re.MULTILINE)
+            for pattern in (rf"\b{shared}\b", rf"^ *local (?:function )?(?:\w+, )*{shared}\b")
+        )
+        assert used is None or (declared is not None and declared.start() <= used.start()), shared
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_is_sent_no_function_that_it_does_not_name(name: str) -> None:
+    text = code(assemble(name))
+    functions = re.findall(r"^local function (\w+)", text, re.MULTILINE)
+    assert [function for function in functions if len(re.findall(rf"\b{function}\b", text)) == 1] == []
+
+
+def test_statements_are_taken_through_others_and_stay_in_order() -> None:
+    included = (
+        "-- all\nlocal a, b = 1, 2\n\nlocal function f(x)\n  -- why\n  return b\nend\n\nlocal c = f\nlocal d = c\n"
+    )
+    assert needed(included, "-- d\nreturn c(1)\n") == [
+        "local a, b = 1, 2",
+        "local function f(x)\n  return b\nend",
+        "local c = f",
+    ]
+    assert needed(included, "return 1\n") == []
+
+
+def test_a_script_keeps_its_first_line_or_that_with_other_flags() -> None:
+    assert load_script("write").text.startswith(b"#!lua\n")
+    assert load_script("write", "allow-oom").text.startswith(b"#!lua flags=allow-oom\n")
