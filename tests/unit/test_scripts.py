@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import re
 from importlib.resources import files
+from typing import Any
 
 import pytest
 from lupa.lua51 import LuaRuntime
 
 from sessioncache.hot.scripts import assemble, load_script, needed
+from sessioncache.revisions import LARGEST, decode_revision, encode_revision
 
 INCLUDED = ("prelude", "writing")
 SOURCES = {path.name.removesuffix(".lua"): path for path in files("sessioncache.hot").joinpath("lua").iterdir()}
@@ -62,3 +65,32 @@ def test_statements_are_taken_through_others_and_stay_in_order() -> None:
 def test_a_script_keeps_its_first_line_or_that_with_other_flags() -> None:
     assert load_script("write").text.startswith(b"#!lua\n")
     assert load_script("write", "allow-oom").text.startswith(b"#!lua flags=allow-oom\n")
+
+
+def lua(expression: str) -> Any:
+    """What an expression with functions of the prelude gives, without Redis."""
+    shared = "\n".join(needed(SOURCES["prelude"].read_text(), expression))
+    return LuaRuntime(encoding=None).execute(f"redis = {{}} {shared} return {expression}".encode())
+
+
+def test_digits_are_compared_as_the_numbers_that_they_stand_for() -> None:
+    is_above = lua("is_above")
+    some = random.Random(1)
+    for place in range(54):
+        low = some.randrange(LARGEST) & ~(1 << place)
+        lower, higher = encode_revision(low), encode_revision(low | 1 << place)
+        found = (is_above(higher, lower), is_above(lower, higher), is_above(lower, lower))
+        assert found == (True, False, False), (lower, higher)
+
+
+def test_revisions_are_read_and_written_in_lua_as_in_python() -> None:
+    rev_number, rev_digits = lua("rev_number"), lua("rev_digits")
+    some = random.Random(2)
+    for number in (0, 1, 63, 64, 2**53 - 1, *(some.randrange(2**53) for _ in range(100))):
+        assert (rev_digits(number), rev_number(encode_revision(number))) == (encode_revision(number), number)
+
+
+def test_only_what_follows_the_first_nine_digits_is_left_out_of_a_comparison() -> None:
+    is_above = lua("is_above")
+    assert not is_above(b"--------5z", b"--------5-")
+    assert decode_revision(b"--------5") == 6

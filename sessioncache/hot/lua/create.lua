@@ -26,23 +26,22 @@ if problem == 'cold' then
   session.r, session.f = ZERO, ZERO
 end
 -- Nothing of an earlier life counts, only its revision does.
-session.n, session.z, session.cleared, session.fresh, session.loaded = 0, 0, 0, true, true
-highest = math.max(rev_number(session.r), rev_number(ARGV[10]))
+session.n, session.z, session.had, session.size, session.cleared, session.fresh, session.loaded = 0, 0, false, false, ZERO, true, true
+highest = is_above(ARGV[10], session.r) and ARGV[10] or session.r
 
 local refusal = check_parts(parts)
 if refusal then return refuse(session, refusal) end
 
-local birth = next_revision(highest)
-local revision = rev_digits(birth)
+local revision = next_digits(highest)
 session.birth = revision
 for _, p in ipairs(parts) do
   p.changed = p == session or #p.marks > 0
   if p == session then
-    write_scope(p, revision, {'i', p.inc, 'b', revision, 'c', rev_digits(birth - 1), 'h', revision, 'u', revision,
-                'o', ARGV[11], 'a', ARGV[12], 'w', ARGV[13], 's', ARGV[14], 't', ARGV[15], 'q', ARGV[16], 'm', 0, 'k', 0, 'l', revision})
+    write_scope(p, revision, {'i', p.inc, 'b', revision, 'c', rev_digits(rev_number(revision) - 1), 'o', ARGV[11],
+                'a', ARGV[12], 'w', ARGV[13], 's', ARGV[14], 't', ARGV[15], 'q', ARGV[16], 'm', 0, 'k', 0, 'l', revision})
     call('HDEL', p.hash, 'x')
     call('DEL', p.base .. 'temp:' .. string.sub(p.member, 2)) -- R5, R16: temp: keys die with their session
   elseif p.changed and p.kind == 't' then write_temp(p, revision, session)
-  elseif p.changed then write_scope(p, revision, {}) end
+  elseif p.changed then write_scope(p, revision) end
 end
 return report(parts, revision)

@@ -14,7 +14,7 @@ local ctl = KEYS[1]
 local inc, delay = enter(ctl)
 local function part(i, kind, birth, parents)
   local p = {ctl = ctl, hash = KEYS[i], kind = kind, birth = birth, if_revision = '', parents = parents, inc = inc,
-             delay = delay, values = {}, marks = {}, results = {}, changed = true, n = 0, z = 0}
+             delay = delay, count = 0, fields = {}, values = {}, marks = {}, results = {}, changed = true, n = 0, z = 0}
   p.base, p.member = names(ctl, p.hash)
   return p
 end
@@ -56,15 +56,15 @@ local function copy(from, to)
   local all = call('HGETALL', from.hash)
   for i = 1, #all, 2 do
     local e = all[i + 1]
-    if string.sub(all[i], 1, 1) == '=' and #e > 9 and rev_number(e) > from.cleared then put(to, all[i], string.sub(e, 10)) end
+    if string.sub(all[i], 1, 1) == '=' and lives(from, e) then put(to, all[i], string.sub(e, 10), nil) end
   end
 end
 
-local birth = next_revision(math.max(rev_number(child.r), rev_number(ARGV[14])))
-local revision, cleared = rev_digits(birth), rev_digits(birth - 1)
+local revision = next_digits(is_above(ARGV[14], child.r) and ARGV[14] or child.r)
+local cleared = rev_digits(rev_number(revision) - 1)
 local h = call('HMGET', parent.hash, 'o', 'a', 'w', 't', 's')
 copy(parent, child)
-write_scope(child, revision, {'i', inc, 'b', revision, 'c', cleared, 'h', revision, 'u', revision, 'o', h[1], 'a', h[2],
+write_scope(child, revision, {'i', inc, 'b', revision, 'c', cleared, 'o', h[1], 'a', h[2],
             'w', h[3], 's', ARGV[12], 't', h[4] or '', 'q', h[5], 'm', 0, 'k', 0, 'l', #pairs_ > 0 and cleared or revision})
 call('HDEL', child.hash, 'x')
 call('DEL', child.base .. 'temp:' .. string.sub(child.member, 2))

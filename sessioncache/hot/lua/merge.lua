@@ -104,7 +104,7 @@ for name, entry in pairs(entries) do
     set(name, keep)
     if #keep > 9 then
       n = n + 1
-      z = z + json_size(string.sub(keep, 10))
+      z = z + json_size(keep, 10)
     end
   else
     gone[#gone + 1] = name

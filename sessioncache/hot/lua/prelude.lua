@@ -47,6 +47,17 @@ local function rev_number(digits)
   return n
 end
 
+-- Whether a revision (or time) is above another, by the digits that two texts begin with: cheaper than two numbers, and exact.
+local function is_above(digits, others)
+  local a, b, c, d, e, f, g, h, i = string.byte(digits, 1, 9)
+  local j, k, l, m, n, o, p, q, r = string.byte(others, 1, 9)
+  local high = ((a - j) * 128 + b - k) * 128 + c - l
+  if high ~= 0 then return high > 0 end
+  local middle = ((d - m) * 128 + e - n) * 128 + f - o
+  if middle ~= 0 then return middle > 0 end
+  return ((g - p) * 128 + h - q) * 128 + i - r > 0
+end
+
 local function rev_digits(n)
   local s = ''
   for _ = 1, 9 do
@@ -57,14 +68,11 @@ local function rev_digits(n)
   return s
 end
 
--- The length of the date in front of a text's JSON, which never begins with '@'.
-local function date_length(text)
-  return string.byte(text, 1) == 64 and 10 or 0
-end
-
--- Bytes of JSON in a text: what limits count.
-local function json_size(text)
-  return #text - date_length(text)
+-- Bytes of JSON in a text, from its first byte or that at `first`: what limits count.  A date may be in front of it: '@', with which
+-- JSON never begins, and nine digits.
+local function json_size(text, first)
+  local size = #text - (first or 1) + 1
+  return string.byte(text, first or 1) == 64 and size - 10 or size
 end
 
 local NOW
@@ -82,10 +90,18 @@ local function next_revision(previous)
   return math.max(previous + 1, now())
 end
 
+-- R3: the same, from digits to digits.
+local function next_digits(previous)
+  local digits = rev_digits(now())
+  return is_above(digits, previous) and digits or rev_digits(rev_number(previous) + 1)
+end
+
 local REPLID
 local function replid()
   if not REPLID then
-    REPLID = string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
+    local info = call('INFO', 'replication')
+    local _, before = string.find(info, 'master_replid:', 1, true)
+    REPLID = string.sub(info, before + 1, before + 40)
   end
   return REPLID
 end
@@ -108,48 +124,51 @@ local function names(ctl, hash)
   return base, string.sub(hash, #base + 3)
 end
 
--- Calls a command with a key and any number of arguments, in chunks of an even number.
+-- Calls a command with a key and any number of arguments, in chunks of an even number; the sum of the replies.
 local function in_chunks(command, key, args)
-  for i = 1, #args, CHUNK do
-    call(command, key, unpack(args, i, math.min(i + CHUNK - 1, #args)))
+  local n, sum = #args, 0
+  for i = 1, n, CHUNK do
+    sum = sum + call(command, key, unpack(args, i, math.min(i + CHUNK - 1, n)))
   end
+  return sum
 end
 
--- Where the id is in a session's parents by which an index of unflushed sessions is named.
-local UNFLUSHED = {a = 1, u = 33, b = 65, o = 97, w = 129}
-
-local function unflushed_index(base, letter, parents)
-  return base .. 'unflushed:' .. letter .. ':' .. string.sub(parents, UNFLUSHED[letter], UNFLUSHED[letter] + 31)
+-- The index of unflushed sessions that is named by the id at a place among a session's parents.
+local function unflushed_index(base, place, parents)
+  return base .. 'unflushed:' .. string.sub('aubow', place, place) .. ':' .. string.sub(parents, 32 * place - 31, 32 * place)
 end
 
 -- SQL lacks the latest head of a session.  One that is in the first index is in all: most marks stop there.
 local function enter_unflushed(base, member, parents)
-  if #parents ~= 160 or call('ZADD', unflushed_index(base, 'u', parents), 'NX', now(), member) == 0 then return end
-  for _, letter in ipairs({'a', 'b', 'o', 'w'}) do
-    call('ZADD', unflushed_index(base, letter, parents), now(), member)
+  local since = string.format('%.0f', now())
+  if call('ZADD', unflushed_index(base, 2, parents), 'NX', since, member) == 0 then return end
+  for _, place in ipairs({1, 3, 4, 5}) do
+    call('ZADD', unflushed_index(base, place, parents), since, member)
   end
 end
 
 -- SQL has the latest head of a session.
 local function leave_unflushed(base, member, parents)
-  if #parents ~= 160 or call('ZREM', unflushed_index(base, 'u', parents), member) == 0 then return end
-  for _, letter in ipairs({'a', 'b', 'o', 'w'}) do call('ZREM', unflushed_index(base, letter, parents), member) end
+  if #parents ~= 160 or call('ZREM', unflushed_index(base, 2, parents), member) == 0 then return end
+  for _, place in ipairs({1, 3, 4, 5}) do call('ZREM', unflushed_index(base, place, parents), member) end
 end
 
 -- R1, R15: marks, index and PERSIST come before any value, since Lua has no rollback.
 -- `parents` holds the ids of app, user, bare session id, org, and user name in the org (32 digits each) of a session, the id
 -- of its session's scope for a namespace, '' else.  The session of a dirty namespace is pinned, too.
+-- What is in the dirty index is in `since`, and a session whose head is marked is in the indexes of unflushed ones: neither is
+-- asked where nothing new was marked.  Numbers are given as text, which Redis takes at half the cost.
 local function mark(base, member, hash, fields, parents, delay)
-  in_chunks('SADD', base .. 'd:' .. member, fields)
-  if call('ZADD', base .. 'dirty', 'NX', now() + delay, member) == 1 and call('ZCARD', base .. 'dirty') == 1 then
-    call('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base)
+  local marked = in_chunks('SADD', base .. 'd:' .. member, fields)
+  if call('ZADD', base .. 'dirty', 'NX', string.format('%.0f', now() + delay), member) == 1 then
+    if call('ZCARD', base .. 'dirty') == 1 then call('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base) end
+    call('ZADD', base .. 'since', 'NX', string.format('%.0f', now()), member)
   end
-  call('ZADD', base .. 'since', 'NX', now(), member)
   if #parents == 32 then
     call('SADD', base .. 'ns:' .. parents, member)
     call('PERSIST', base .. 'h:s' .. parents)
   end
-  enter_unflushed(base, member, parents)
+  if #parents == 160 and marked > 0 then enter_unflushed(base, member, parents) end
   call('PERSIST', hash)
 end
 
@@ -282,24 +301,23 @@ end
 
 -- R4: the reply that a call gave when it came first; nil: it did not come before.
 local function recall(base, op)
-  for _, generation in ipairs({'0', '1'}) do
-    local done = op ~= '' and call('HGET', base .. 'ops:' .. generation, op)
-    if done then return cjson.decode(done) end
-  end
+  local done = op ~= '' and (call('HGET', base .. 'ops:0', op) or call('HGET', base .. 'ops:1', op))
+  if done then return cjson.decode(done) end
 end
 
--- R4: remembers a call and its reply, which holds no value of an entry, for at least `lifetime` microseconds: two generations take turns, and the older one
--- goes only when the newer one is as old as that.  How the clock is set meanwhile may only lengthen it.
+-- R4: remembers a call and its reply (a table, or its JSON), which holds no value of an entry, for at least `lifetime` microseconds:
+-- two generations take turns, and the older one goes only when the newer one is as old as that.  How the clock is set meanwhile may
+-- only lengthen it.
 local function remember(ctl, base, op, ops, lifetime, reply)
   if op == '' then return end
-  local began, which = string.match(ops or '', '^(%d+)|(%d)$')
-  local age = began and now() - tonumber(began) or lifetime
+  local which = ops and string.sub(ops, -1)
+  local age = ops and now() - tonumber(string.sub(ops, 1, -3)) or lifetime
   if age >= lifetime then
     which = which == '0' and '1' or '0'
     call('DEL', base .. 'ops:' .. which)
   end
   if age >= lifetime or age < 0 then call('HSET', ctl, 'ops', string.format('%.0f', now()) .. '|' .. which) end
-  call('HSET', base .. 'ops:' .. which, op, cjson.encode(reply))
+  call('HSET', base .. 'ops:' .. which, op, type(reply) == 'string' and reply or cjson.encode(reply))
 end
 
 -- R13: whatever brings a hash into being or changes it takes the token away from a loader in flight.

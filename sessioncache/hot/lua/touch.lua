@@ -22,13 +22,13 @@ local refusal = check_parts(parts)
 if refusal then return refuse(session, refusal) end
 
 local h = call('HMGET', session.hash, 't', 'm', 'k')
-local messages, tokens = add(h[2] or '0', ARGV[9]), add(h[3] or '0', ARGV[10])
+local messages, tokens = combined('I', h[2] or '0', ARGV[9]), combined('I', h[3] or '0', ARGV[10])
 if not messages or not tokens or math.max(#messages, #tokens) > 15 then return refuse(session, {'limit', 1, 0, 'counter'}) end
 local head = {'m', messages, 'k', tokens}
 if ARGV[11] == '1' or (ARGV[12] ~= '' and (h[1] or '') == '') then
   head[#head + 1] = 't'
   head[#head + 1] = ARGV[12]
 end
-local revision = rev_digits(next_revision(highest))
+local revision = next_digits(highest)
 write_head(session, revision, head)
 return with_head(report(parts, revision))

@@ -14,12 +14,27 @@
 
 local parts = parse_parts(9)
 local before = applied_before(parts[1])
-if before then return reply_again(parts, before) end
+if before then
+  if before[1] ~= 'ok' then return before end
+  -- R4: the results of a call that came before are those of then only where nobody has written since.
+  for i, p in ipairs(parts) do
+    for j = 1, p.count do
+      local at = p.first + 4 * (j - 1)
+      if ARGV[at] == 'I' or ARGV[at] == 'A' then
+        local e = call('HGET', p.hash, '=' .. ARGV[at + 1])
+        if not e or string.sub(e, 1, 9) ~= before[2] then return {'applied'} end
+        before[i + 2][4][j] = string.sub(e, 10)
+      end
+    end
+  end
+  return before
+end
 local refusal = check_parts(parts)
 if refusal then return refuse(parts[1], refusal) end
 
 local any, within, more = false, false, false
-for _, p in ipairs(parts) do
+for i = 1, #parts do
+  local p = parts[i]
   p.changed = #p.marks > 0
   any = any or p.changed
   within = within or (p.changed and p.kind == 'n')
@@ -28,10 +43,11 @@ end
 local own = #parts > 1 and parts[2].kind == 'n' and parts[2] or parts[1]
 if not any then return report(parts, own.v) end
 
-local revision = rev_digits(next_revision(highest))
-for _, p in ipairs(parts) do
+local revision = next_digits(highest)
+for i = 1, #parts do
+  local p = parts[i]
   if p.changed and p.kind == 't' then write_temp(p, revision, parts[1])
-  elseif p.changed then write_scope(p, revision, p.kind == 's' and {'h', revision, 'u', revision} or {}) end
+  elseif p.changed then write_scope(p, revision) end
 end
 if within and not parts[1].changed then write_head(parts[1], revision, {}) end
 if more then call('HSET', parts[1].hash, 'l', revision) end -- whoever has listed the namespaces is told

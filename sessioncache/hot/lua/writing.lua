@@ -1,4 +1,5 @@
--- Shared by write.lua, create.lua and touch.lua: parts (one scope of a call each), checked first, applied only when all are fine.
+-- Shared by write.lua, create.lua, touch.lua and fork.lua: parts (one scope of a call each), checked first, applied only when all are
+-- fine.  Each call makes all functions here anew, and whatever a table or text is made of: there are few, for the sake of speed.
 
 -- ARGV[1..4]: most keys and most bytes of a scope, most bytes of a value, seconds a temp hash lives
 local LIMIT_KEYS, LIMIT_BYTES, LIMIT_VALUE, TEMP_TTL = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
@@ -6,130 +7,116 @@ local LIMIT_KEYS, LIMIT_BYTES, LIMIT_VALUE, TEMP_TTL = tonumber(ARGV[1]), tonumb
 local OPERATION, UNDER, LIFETIME = ARGV[5], ARGV[6], tonumber(ARGV[7])
 -- ARGV[8]: token of the run lease that the writer must hold ('' none)
 local LEASE = ARGV[8]
-local highest = 0 -- the largest revision of all parts
+local HEAD = 10 -- head fields in what is `stored` of a part; the entries that its operations name come behind
+local highest = ZERO -- the largest revision of all parts
 
 -- ARGV of one part: kind, birth ('' any life, '+' a new one), if_revision, parents, number of operations, then per operation: code, key, text, expected.
 local function parse_parts(first)
   local parts, at = {}, first
-  for i = 1, #KEYS / 2 do
-    local p = {ctl = KEYS[2 * i - 1], hash = KEYS[2 * i], kind = ARGV[at], birth = ARGV[at + 1], if_revision = ARGV[at + 2],
-               parents = ARGV[at + 3], first = at + 5, count = tonumber(ARGV[at + 4]),
-               values = {}, marks = {}, results = {}, dropped = {}}
-    p.base, p.member = names(p.ctl, p.hash)
-    at = at + 5 + 4 * p.count
-    parts[i] = p
+  for i = 2, #KEYS, 2 do
+    local base, member = names(KEYS[i - 1], KEYS[i])
+    local count, fields = tonumber(ARGV[at + 4]), {}
+    for j = 1, count do fields[j] = '=' .. ARGV[at + 4 * j + 2] end
+    -- 17 names make room for all that is found out later: a table that grows is costly.
+    parts[i / 2] = {ctl = KEYS[i - 1], hash = KEYS[i], base = base, member = member, kind = ARGV[at], birth = ARGV[at + 1],
+                    if_revision = ARGV[at + 2], parents = ARGV[at + 3], first = at + 5, count = count, fields = fields,
+                    values = {}, marks = {}, results = {}, inc = nil, delay = nil, r = nil}
+    at = at + 5 + 4 * count
   end
   return parts
 end
 
-local function load_temp(p, session)
-  local h = call('HMGET', p.hash, 'b', 'r', 'n', 'z')
-  p.fresh = h[1] ~= session.birth
-  if p.fresh then h = {} end
-  p.r, p.cleared, p.n, p.z, p.f = h[2] or ZERO, 0, tonumber(h[3] or 0), tonumber(h[4] or 0), ZERO
-end
-
--- Reads a part's head; returns 'cold', 'revalidate', 'gone' or 'stale' where it cannot be written to.
+-- Reads a part's head, and the entries that its operations name; returns 'cold', 'revalidate', 'gone' or 'stale' where it cannot be
+-- written to.
 local function load_scope(p, session)
-  local h = call('HMGET', p.hash, 'i', 'r', 'b', 'c', 'x', 'f', 'n', 'z', 'v', 'y')
+  local few = p.count <= CHUNK
+  local h = call('HMGET', p.hash, 'i', 'r', 'b', 'c', 'x', 'f', 'n', 'z', 'v', 'y', unpack(few and p.fields or {}))
+  if not few then
+    for j, value in ipairs(values_of(p.hash, p.fields)) do h[HEAD + j] = value end
+  end
+  p.stored = h
+  if p.kind == 't' then
+    p.fresh = h[3] ~= session.birth
+    if p.fresh then h = {} end
+    p.r, p.cleared, p.n, p.z, p.f = h[2] or ZERO, ZERO, tonumber(h[7] or 0), tonumber(h[8] or 0), ZERO
+    return nil
+  end
   if not h[1] then return 'cold' end
   if p.kind == 'n' and h[3] ~= session.b then return 'cold' end -- of another life of its session
   if h[1] ~= p.inc or h[10] then return 'revalidate' end
   p.r, p.b, p.deleted, p.f, p.n, p.z = h[2], h[3], h[5], h[6] or ZERO, tonumber(h[7]), tonumber(h[8])
-  p.v, p.had = h[9] or h[2], p.n
-  p.cleared = h[4] and rev_number(h[4]) or 0
+  p.v, p.cleared, p.had, p.size = h[9] or h[2], h[4] or ZERO, p.n, p.z
   if p.kind == 's' and p.birth ~= '+' and (p.deleted or (p.birth ~= '' and h[3] ~= p.birth)) then return 'gone' end -- R5
   if p.if_revision ~= '' and p.if_revision ~= p.v then return 'stale' end
 end
 
--- The text and revision of a living entry.
-local function living(p, field)
-  local e = not p.fresh and call('HGET', p.hash, field)
-  if not e or #e == 9 or rev_number(e) <= p.cleared then return nil, '' end
-  return string.sub(e, 10), string.sub(e, 1, 9)
+-- Whether what is stored of an entry lives: it is no tombstone, and above last cleared.
+local function lives(p, e)
+  return #e > 9 and (p.cleared == ZERO or is_above(e, p.cleared))
 end
 
--- Both numbers are whole and have at most 15 digits: what Lua adds exactly.
-local function add(text, by)
-  local function small(t) return string.match(t, '^%-?%d+$') and #t <= 15 end
-  if not small(text) or not small(by) then return nil end
-  return string.format('%.0f', tonumber(text) + tonumber(by))
+-- Notes the new text of an entry, '' where it is deleted (R14: a tombstone).  `e`: what is stored of it if it lives, else nil.
+local function put(p, field, text, e)
+  local values, marks = p.values, p.marks
+  p.z = p.z + json_size(text) - (e and json_size(e, 10) or 0)
+  p.n = p.n + (text == '' and 0 or 1) - (e and 1 or 0)
+  values[#values + 1] = field
+  values[#values + 1] = text
+  marks[#marks + 1] = field
 end
 
-local function put(p, field, text, old)
-  p.z = p.z + json_size(text) - (old and json_size(old) or 0)
-  p.n = p.n + (old and 0 or 1)
-  p.values[#p.values + 1] = field
-  p.values[#p.values + 1] = text
-  p.marks[#p.marks + 1] = field
-end
-
-local function drop(p, field, old)
-  p.z = p.z - json_size(old)
-  p.n = p.n - 1
-  p.marks[#p.marks + 1] = field
-  if p.kind == 't' then p.dropped[#p.dropped + 1] = field
-  else
-    p.values[#p.values + 1] = field
-    p.values[#p.values + 1] = '' -- R14: a tombstone
-  end
-end
-
--- Drops every living entry; their number.
+-- Deletes every living entry; their number.
 local function clear(p)
   local all = call('HGETALL', p.hash)
   local n = p.n
   for i = 1, #all, 2 do
-    local e = all[i + 1]
-    if string.sub(all[i], 1, 1) == '=' and #e > 9 and rev_number(e) > p.cleared then drop(p, all[i], string.sub(e, 10)) end
+    if string.sub(all[i], 1, 1) == '=' and lives(p, all[i + 1]) then put(p, all[i], '', all[i + 1]) end
   end
   return n - p.n
 end
 
--- Whether an entry is of a later time than a text that bears a date: its own date, else its revision.  Digit by digit, since
--- a number is exact until 2255 only.
-local function is_later(old, revision, text)
-  local mine = date_length(old) > 0 and string.sub(old, 2, 10) or revision
-  for i = 1, 9 do
-    local there, given = string.byte(mine, i), string.byte(text, i + 1)
-    if there ~= given then return there > given end
+-- R19: what an increment (I) by, or an append (A) of, a text makes of JSON; nil and why not.  Lua adds exactly where both numbers are
+-- whole and have at most 15 digits.
+local function combined(code, json, text)
+  if code == 'I' then
+    local function small(t) return string.match(t, '^%-?%d+$') and #t <= 15 end
+    if not small(json) or not small(text) then return nil, 'compute' end
+    return string.format('%.0f', tonumber(json) + tonumber(text))
   end
-  return false
+  if string.sub(json, 1, 1) ~= '[' then return nil, 'mismatch' end
+  if text == '' then return json end
+  return json == '[]' and '[' .. text .. ']' or string.sub(json, 1, -2) .. ',' .. text .. ']'
 end
 
 -- One operation: S set, D delete, I increment, A append, only where the entry has the expected revision ('*' any, '' absent);
--- R sets what bears a date unless the entry is of a later time; C clears the scope.
+-- R sets what bears a date unless the entry is of a later time (its own date, else its revision); C clears the scope.
 -- Returns a refusal, or nil after noting what is to be done.
-local function operate(p, number, code, key, text, expected)
+local function operate(p, number, code, text, expected)
+  local e, field, result = p.stored[HEAD + number], p.fields[number], ''
+  if not e or p.fresh or not lives(p, e) then e = nil end
   if code == 'C' then
-    p.results[number] = clear(p)
-    return nil
-  end
-  local field = '=' .. key
-  local old, revision = living(p, field)
-  if expected ~= '*' and expected ~= revision then return {'stale'} end
-  local result = ''
-  if code == 'D' then
-    result = old and 1 or 0
-    if old then drop(p, field, old) end
-  elseif code == 'R' and old and is_later(old, revision, text) then
+    result = clear(p)
+  elseif expected ~= '*' and expected ~= (e and string.sub(e, 1, 9) or '') then
+    return {'stale'}
+  elseif code == 'D' then
+    result = e and 1 or 0
+    if e then put(p, field, '', e) end
+  elseif code == 'R' and e and is_above(string.byte(e, 10) == 64 and string.sub(e, 11, 19) or e, string.sub(text, 2, 10)) then
     result = 0
   else
-    local json = old and (code == 'I' or code == 'A') and string.sub(old, date_length(old) + 1)
-    if code == 'I' and old then
-      local sum = add(json, text)
-      if not sum then return {'compute', json, revision} end
-      text = sum
-    elseif code == 'A' then
-      if old and string.sub(json, 1, 1) ~= '[' then return {'mismatch'} end
-      if old and text == '' then text = json
-      elseif old and json ~= '[]' then text = string.sub(json, 1, -2) .. ',' .. text .. ']'
-      else text = '[' .. text .. ']' end
+    if code == 'R' then result = 1
+    elseif code ~= 'S' then
+      if e then
+        local json = string.sub(e, -json_size(e, 10))
+        local made, why = combined(code, json, text)
+        if why == 'compute' then return {why, json, string.sub(e, 1, 9)} end
+        if why then return {why} end
+        text = made
+      elseif code == 'A' then text = '[' .. text .. ']' end
+      result = text
     end
     if json_size(text) > LIMIT_VALUE then return {'limit', 'value'} end
-    put(p, field, text, old)
-    if code == 'R' then result = 1
-    elseif code ~= 'S' then result = text end
+    put(p, field, text, e)
   end
   p.results[number] = result
 end
@@ -155,64 +142,85 @@ end
 
 -- R1: nothing is written before every part has been checked.  Returns the refusal to reply with, or nil.
 local function check_parts(parts)
-  local cold, stale = {'cold'}, {'stale'}
-  for i, p in ipairs(parts) do
-    if p.kind == 't' then p.inc, p.delay = parts[1].inc, parts[1].delay
+  local first, cold, stale = parts[1], nil, nil
+  for i = 1, #parts do
+    local p, problem = parts[i], nil
+    if p.kind == 't' then p.inc, p.delay = first.inc, first.delay
     else p.inc, p.delay = enter(p.ctl) end
     if not p.inc then return {'register', i} end
-    local problem
-    if p.kind == 't' then load_temp(p, parts[1])
-    elseif not p.loaded then problem = load_scope(p, parts[1]) end
+    if not p.loaded then problem = load_scope(p, first) end
     if not problem and p.kind == 'u' and erased_until(p.base, string.sub(p.member, 2)) then problem = 'erased' end
-    if problem == 'cold' then cold[#cold + 1] = i
+    if problem == 'cold' then
+      cold = cold or {'cold'}
+      cold[#cold + 1] = i
     elseif problem == 'revalidate' then return {problem, i}
     elseif problem then return {problem} end
   end
-  if #cold > 1 then return cold end
+  if cold then return cold end
   if LEASE ~= '' then
-    local token, left = lease_of(parts[1].ctl, parts[1].member, parts[1].inc, parts[1].b)
+    local token, left = lease_of(first.ctl, first.member, first.inc, first.b)
     if token ~= LEASE or left <= 0 then return {'lease'} end
   end
-  for i, p in ipairs(parts) do
+  for i = 1, #parts do
+    local p = parts[i]
+    local at = p.first
     for j = 1, p.count do
-      local at = p.first + 4 * (j - 1)
-      local refusal = operate(p, j, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
+      local refusal = operate(p, j, ARGV[at], ARGV[at + 2], ARGV[at + 3])
       if refusal and refusal[1] ~= 'stale' then return {refusal[1], i, j, refusal[2], refusal[3]} end
       if refusal then
+        stale = stale or {'stale'}
         stale[#stale + 1] = i
         stale[#stale + 1] = j
       end
+      at = at + 4
     end
     if p.n > LIMIT_KEYS then return {'limit', i, 0, 'keys'} end
     if p.z > LIMIT_BYTES then return {'limit', i, 0, 'bytes'} end
-    highest = math.max(highest, rev_number(p.r))
+    if is_above(p.r, highest) then highest = p.r end
   end
-  if #stale > 1 then return stale end
+  return stale
 end
 
 local function write_temp(p, revision, session)
   if p.fresh then call('DEL', p.hash) end
-  local head = {'b', session.birth, 'r', revision, 'n', p.n, 'z', p.z}
+  local kept, dropped = {'b', session.birth, 'r', revision, 'n', p.n, 'z', p.z}, {}
   for i = 1, #p.values, 2 do
-    head[#head + 1] = p.values[i]
-    head[#head + 1] = revision .. p.values[i + 1]
+    if p.values[i + 1] == '' then dropped[#dropped + 1] = p.values[i]
+    else
+      kept[#kept + 1] = p.values[i]
+      kept[#kept + 1] = revision .. p.values[i + 1]
+    end
   end
-  in_chunks('HSET', p.hash, head)
-  if #p.dropped > 0 then in_chunks('HDEL', p.hash, p.dropped) end
+  in_chunks('HSET', p.hash, kept)
+  in_chunks('HDEL', p.hash, dropped)
   call('EXPIRE', p.hash, TEMP_TTL)
   announce(p.base .. 'w:' .. session.member, 't', revision, ZERO, session.inc, p.marks)
 end
 
--- Marks, then values with their revision, then `head` (pairs of head fields besides r, v, n, z).
+-- Marks, then values with their revision and the head fields that go with them, and those of `head` (pairs, if given).
 local function write_scope(p, revision, head)
-  if p.kind == 's' then p.marks[#p.marks + 1] = '!' end
+  local values, kind = p.values, p.kind
+  if kind == 's' then p.marks[#p.marks + 1] = '!' end
   mark(p.base, p.member, p.hash, p.marks, p.parents, p.delay)
   destroy_token(p.ctl, p.member)
-  for i = 2, #p.values, 2 do p.values[i] = revision .. p.values[i] end
-  local values = p.values
-  for _, x in ipairs({'r', revision, 'v', revision, 'n', p.n, 'z', p.z}) do values[#values + 1] = x end
-  for _, x in ipairs(head) do values[#values + 1] = x end
-  in_chunks('HSET', p.hash, values)
+  for i = 2, #values, 2 do values[i] = revision .. values[i] end
+  if p.n ~= p.had then
+    values[#values + 1] = 'n'
+    values[#values + 1] = string.format('%.0f', p.n)
+  end
+  if p.z ~= p.size then
+    values[#values + 1] = 'z'
+    values[#values + 1] = string.format('%.0f', p.z)
+  end
+  if head then
+    for i = 1, #head do values[#values + 1] = head[i] end
+  end
+  if #values > CHUNK then
+    in_chunks('HSET', p.hash, values)
+    values = {}
+  end
+  if kind == 's' then call('HSET', p.hash, 'r', revision, 'v', revision, 'h', revision, 'u', revision, unpack(values))
+  else call('HSET', p.hash, 'r', revision, 'v', revision, unpack(values)) end
   announce(p.base .. 'w:' .. p.member, 'w', revision, p.v or ZERO, p.inc, p.marks)
 end
 
@@ -224,31 +232,16 @@ local function write_head(p, revision, head)
 end
 
 -- The reply: 'ok', the revision of the call, then per part: incarnation, flushed through, changed, results, revision until now.
--- What is remembered of it holds no value, nor the last.
+-- What is remembered of it, as JSON, holds no value, nor the last.
 local function report(parts, revision)
-  local reply, told = {'ok', revision}, {'ok', revision}
-  for i, p in ipairs(parts) do
-    local results = {}
-    for j, result in ipairs(p.results) do results[j] = type(result) == 'string' and '' or result end
-    reply[i + 2] = {p.inc, p.f, p.changed and 1 or 0, p.results, p.r}
-    told[i + 2] = {p.inc, p.f, p.changed and 1 or 0, results}
+  local reply, told = {'ok', revision}, '["ok","' .. revision .. '"'
+  for i = 1, #parts do
+    local p, kept = parts[i], {}
+    local results, changed = p.results, p.changed and '1' or '0'
+    reply[i + 2] = {p.inc, p.f, p.changed and 1 or 0, results, p.r}
+    for j = 1, #results do kept[j] = type(results[j]) == 'string' and '""' or results[j] end
+    told = told .. ',["' .. p.inc .. '","' .. p.f .. '",' .. changed .. ',[' .. table.concat(kept, ',') .. ']]'
   end
-  remember(parts[1].ctl, parts[1].base, OPERATION, parts[1].ops, LIFETIME, told)
-  return reply
-end
-
--- R4: the reply to a call that came before; its results are those of then only where nobody has written since.
-local function reply_again(parts, reply)
-  if reply[1] ~= 'ok' then return reply end
-  for i, p in ipairs(parts) do
-    for j = 1, p.count do
-      local at = p.first + 4 * (j - 1)
-      if ARGV[at] == 'I' or ARGV[at] == 'A' then
-        local e = call('HGET', p.hash, '=' .. ARGV[at + 1])
-        if not e or string.sub(e, 1, 9) ~= reply[2] then return {'applied'} end
-        reply[i + 2][4][j] = string.sub(e, 10)
-      end
-    end
-  end
+  remember(parts[1].ctl, parts[1].base, OPERATION, parts[1].ops, LIFETIME, told .. ']')
   return reply
 end

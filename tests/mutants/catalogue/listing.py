@@ -44,8 +44,16 @@ MUTATIONS = (
         "in one index of unflushed sessions only",
         "R14",
         _PRELUDE,
-        "    call('ZADD', unflushed_index(base, letter, parents), now(), member)\n",
+        "    call('ZADD', unflushed_index(base, place, parents), since, member)\n",
         "",
         (_UNFLUSHED + "test_a_session_is_in_all_indexes_while_sql_lacks_its_head_and_then_in_none",),
+    ),
+    Mutation(
+        "unflushed only with a second mark",
+        "R14",
+        _PRELUDE,
+        "if #parents == 160 and marked > 0 then enter_unflushed",
+        "if #parents == 160 and marked > 1 then enter_unflushed",
+        ("scripts/test_touching.py::test_a_touch_moves_the_head_and_no_revision_of_the_values",),
     ),
 )

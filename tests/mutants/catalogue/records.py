@@ -8,12 +8,15 @@ _LUA = "sessioncache/hot/lua/"
 _SCRIPTS, _CLIENT = "scripts/test_records.py::", "client/test_records.py::"
 _JSON = _SCRIPTS + "test_increment_and_append_see_the_json_and_take_the_date_away"
 
+_DATE = "string.byte(e, 10) == 64 and string.sub(e, 11, 19) or e"
+_LATER, _EARLIER = f"is_above({_DATE}, string.sub(text, 2, 10))", f"is_above(string.sub(text, 2, 10), {_DATE})"
+
 MUTATIONS = (
     Mutation(
         "an older record is taken",
         "R2",
         _LUA + "writing.lua",
-        "  elseif code == 'R' and old and is_later(old, revision, text) then\n    result = 0\n",
+        f"  elseif code == 'R' and e and {_LATER} then\n    result = 0\n",
         "",
         (_CLIENT + "test_the_newest_of_eight_writers_wins_whatever_the_order",),
     ),
@@ -21,41 +24,40 @@ MUTATIONS = (
         "a record of the same time is left out",
         "R2",
         _LUA + "writing.lua",
-        "    if there ~= given then return there > given end\n  end\n  return false\n",
-        "    if there ~= given then return there > given end\n  end\n  return true\n",
+        _LATER,
+        f"not {_EARLIER}",
         (_SCRIPTS + "test_only_what_is_older_than_the_entry_is_left_out",),
     ),
     Mutation(
         "times compared as numbers",
         "R2",
         _LUA + "writing.lua",
-        "  for i = 1, 9 do\n    local there, given = string.byte(mine, i), string.byte(text, i + 1)\n"
-        "    if there ~= given then return there > given end\n  end\n  return false\n",
-        "  return rev_number(mine) > rev_number(string.sub(text, 2))\n",
+        _LATER,
+        f"rev_number({_DATE}) > rev_number(string.sub(text, 2))",
         (_SCRIPTS + "test_only_what_is_older_than_the_entry_is_left_out",),
     ),
     Mutation(
         "a record without a time is of none",
         "R2",
         _LUA + "writing.lua",
-        "string.sub(old, 2, 10) or revision",
-        "string.sub(old, 2, 10) or ZERO",
+        "string.sub(e, 11, 19) or e, string",
+        "string.sub(e, 11, 19) or ZERO, string",
         (_SCRIPTS + "test_an_entry_without_a_date_is_as_old_as_its_revision",),
     ),
     Mutation(
         "increment and append see the date",
         "R19",
         _LUA + "writing.lua",
-        "    local json = old and (code == 'I' or code == 'A') and string.sub(old, date_length(old) + 1)\n",
-        "    local json = old\n",
+        "        local json = string.sub(e, -json_size(e, 10))\n",
+        "        local json = string.sub(e, 10)\n",
         (_JSON,),
     ),
     Mutation(
         "dates count as bytes of the scope",
         "R12",
         _LUA + "prelude.lua",
-        "  return #text - date_length(text)\n",
-        "  return #text\n",
+        "  return string.byte(text, first or 1) == 64 and size - 10 or size\n",
+        "  return size\n",
         (_SCRIPTS + "test_the_bytes_of_a_scope_are_those_of_its_json",),
     ),
     Mutation(
