@@ -56,6 +56,11 @@ class Proxy:
         for writer in list(self._writers):
             writer.transport.abort()
 
+    def swallow(self) -> None:
+        """Let nothing through any more on the connections that there are, which stay open; new ones work."""
+        for task in self._tasks:
+            task.cancel()
+
     @property
     def connected(self) -> bool:
         """Whether any connection is open."""

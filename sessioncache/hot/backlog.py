@@ -28,7 +28,7 @@ _HEAD = tuple(name.encode() for name in "rbcxvhuoawstmkqdg")
 """The head fields that come with dirt, in their order (see ``dirt.lua``)."""
 
 _FORGOTTEN = 3_600.0
-"""Seconds after which nobody remembers a run lease that was neither given back nor taken again."""
+"""Seconds after which a run lease that was neither given back nor taken again may be forgotten, and a silent worker."""
 
 Reading = Dirt | Unready | Dropped | None
 """The dirt of a scope; Unready where something must be settled first, None where Redis lost the scope."""
@@ -154,8 +154,8 @@ class Backlog:
         args = (name.encode(), _micro(seconds))
         return bool((await self.link.call(load_script("turn"), [self.layout.control(0)], args))[1])
 
-    async def forget_leases(self, buckets: Sequence[int]) -> int:
-        """Forget run leases that ended more than an hour ago, of runners that were killed; their number."""
+    async def forget_silent(self, buckets: Sequence[int]) -> int:
+        """Forget who fell silent over an hour ago: workers, and run leases of runners that were killed; how many."""
         calls = [([self.layout.control(bucket)], (_micro(_FORGOTTEN),)) for bucket in buckets]
         return sum(reply[1] for reply in await self.link.call_many(load_script("forget"), calls))
 

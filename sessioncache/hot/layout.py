@@ -59,6 +59,10 @@ class Layout:
         """The control hash of a bucket."""
         return f"{self.prefix}:{{{bucket}}}:ctl".encode()
 
+    def dirty(self, bucket: int) -> bytes:
+        """The dirty index of a bucket; it exists while something is dirty."""
+        return f"{self.prefix}:{{{bucket}}}:dirty".encode()
+
     def hash(self, bucket: int, member: str) -> bytes:
         """The hash of a scope."""
         return f"{self.prefix}:{{{bucket}}}:h:{member}".encode()

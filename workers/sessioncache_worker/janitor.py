@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -21,6 +23,8 @@ _SAMPLE = 20
 """Scopes compared in one turn."""
 _PURGE = 500
 """Most rows that one purging transaction removes."""
+_PASS = 60
+"""Turns in which all buckets are looked at for who fell silent long ago."""
 _TIMEOUT = 30.0
 
 
@@ -30,6 +34,8 @@ class Janitor:
     def __init__(self, tiers: Tiers, *, every: float) -> None:
         self._tiers = tiers
         self._every = every
+        # Anywhere: of many workers, each has some of the turns, and may not live long.
+        self._next_bucket = random.randrange(tiers.settings.buckets)
         self._scopes: AsyncIterator[tuple[int, str]] | None = None
 
     async def run(self) -> None:
@@ -41,20 +47,26 @@ class Janitor:
                     await self.turn()
 
     async def turn(self) -> None:
-        """Delete what is past its retention, forget old leases, purge, and compare a sample."""
+        """Delete what is past its retention, forget who fell silent, purge, and compare a sample."""
         expired = await expire(self._tiers)
         if expired:
             logger.info("deleted %d sessions that are past their retention", expired)
-        await self.forget_leases()
+        await self.forget_silent()
         purged = await self.purge()
         if purged:
             logger.info("purged %d tombstones", purged)
         await self.compare_sample()
 
-    async def forget_leases(self) -> int:
-        """Forget run leases of runners that were killed long ago; their number."""
+    async def forget_silent(self) -> int:
+        """Forget run leases and workers whose processes were killed long ago, of this turn's buckets; their number."""
         with within(_TIMEOUT):
-            return await self._tiers.backlog.forget_leases(range(self._tiers.settings.buckets))
+            return await self._tiers.backlog.forget_silent(self._next_buckets())
+
+    def _next_buckets(self) -> list[int]:
+        """The next of a pass over all buckets, and each time the first one, which knows the workers."""
+        buckets = self._tiers.settings.buckets
+        first, self._next_bucket = self._next_bucket, self._next_bucket + math.ceil(buckets / _PASS)
+        return sorted({0, *(bucket % buckets for bucket in range(first, self._next_bucket))})
 
     async def purge(self) -> int:
         """Remove tombstones past their retention; the number of rows."""

@@ -6,16 +6,22 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from typing import Any
 
 from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from sessioncache.hot.layout import Layout
 
 logger = logging.getLogger(__name__)
 
-_LISTEN = 30.0
-"""Seconds of silence after which the connection is looked at."""
+_SILENCE = 15.0
+"""Seconds without a word after which Redis is asked whether it is still there."""
+_ANSWER = 5.0
+"""Seconds in which it has to answer."""
+_PAUSE = (0.2, 1.0)
+"""Seconds before a broken connection is made anew."""
 
 
 async def listen(client: Redis, layout: Layout, heard: Callable[[int | None], None]) -> None:
@@ -24,12 +30,33 @@ async def listen(client: Redis, layout: Layout, heard: Callable[[int | None], No
         try:
             async with client.pubsub() as channel:
                 await channel.subscribe(layout.wake_channel.encode())
-                heard(None)
-                while True:
-                    message = await channel.get_message(ignore_subscribe_messages=True, timeout=_LISTEN)
-                    if message is not None and message["type"] == "message":
-                        data = message["data"]
-                        heard(layout.bucket_of_base(data.encode() if isinstance(data, str) else data))
+                await _hear(channel, layout, heard)
         except (RedisError, OSError) as error:
             logger.debug("the wake-up channel broke: %s", type(error).__name__)
-            await asyncio.sleep(random.uniform(0.2, 1.0))
+            await asyncio.sleep(random.uniform(*_PAUSE))
+
+
+async def _hear(channel: PubSub, layout: Layout, heard: Callable[[int | None], None]) -> None:
+    """Hear over one connection, until it breaks.
+
+    Only what is announced after Redis has confirmed the subscription is heard, and a client that retries subscribes
+    anew without telling us: each confirmation means that some may have been missed.
+    """
+    while True:
+        message = await _next(channel)
+        if message["type"] == "subscribe":
+            heard(None)
+        elif message["type"] == "message":
+            data = message["data"]
+            heard(layout.bucket_of_base(data.encode() if isinstance(data, str) else data))
+
+
+async def _next(channel: PubSub) -> dict[str, Any]:
+    """What Redis says next.  OSError where it is gone without a word."""
+    message = await channel.get_message(timeout=_SILENCE)
+    if message is None:
+        await channel.ping()
+        message = await channel.get_message(timeout=_ANSWER)
+    if message is None:
+        raise OSError("no answer to PING")
+    return dict(message)

@@ -19,6 +19,7 @@ from sessioncache.durable.errors import RefusedDataError
 from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, MemoryFullError
 from sessioncache.hot.link import HotLink
+from sessioncache.hot.sweep import Sweep
 from sessioncache.settings import CacheSettings, WorkerSettings
 from sessioncache.tiers import Tiers
 from sessioncache_worker.agenda import Agenda
@@ -76,6 +77,7 @@ class FlushWorker:
         self.flusher = Flusher(self._tiers, settings, self.name)
         self._janitor = Janitor(self._tiers, every=settings.janitor)
         self._agenda = Agenda()
+        self._sweeper = Sweep(link, self._tiers.layout)
         self._buckets = range(settings.buckets)
         self._woken = asyncio.Event()
         self._stopping = False
@@ -239,10 +241,11 @@ class FlushWorker:
             await asyncio.sleep(self.settings.sweep)
             with suppress(HotTierUnavailableError):
                 now = asyncio.get_running_loop().time()
-                for bucket, dirty in (await self._tiers.backlog.count_dirty(self._buckets)).items():
-                    if dirty:
-                        self._agenda.announce(bucket, now)
-                self._woken.set()
+                found = await self._sweeper.dirty(self._buckets)
+                for bucket in found:
+                    self._agenda.announce(bucket, now)
+                if found:
+                    self._woken.set()
 
     async def _renew(self) -> None:
         """Keep the lease of what takes long."""
