@@ -99,14 +99,15 @@ Idler = Callable[[Urls], AbstractAsyncContextManager[None]]
 IDLERS: Mapping[str, Idler] = {"worker": worker, "agent": agent}
 
 
-async def watch(kind: RedisKind, idler: Idler, seconds: float) -> dict[str, float]:
+async def watch(kind: RedisKind, idler: Idler, seconds: float, one_by_one: asyncio.Lock) -> dict[str, float]:
     """Commands a second of one who is idle, on servers of its own."""
     with tempfile.TemporaryDirectory() as folder:
         server = RedisServer(kind).start()
         try:
             urls = Urls(server.url, f"sqlite:///{folder}/state.db")
-            await upgrade(urls.database)
-            await fill(urls)
+            async with one_by_one:
+                await upgrade(urls.database)
+                await fill(urls)
             async with idler(urls):
                 await asyncio.sleep(_SETTLED)
                 return await rates(urls.redis, seconds)
@@ -117,7 +118,8 @@ async def watch(kind: RedisKind, idler: Idler, seconds: float) -> dict[str, floa
 async def run(seconds: float, *, as_json: bool) -> None:
     """Watch all of them at once, and print."""
     cases: list[tuple[RedisKind, str]] = [(kind, who) for kind in ENGINES for who in IDLERS]
-    found = await asyncio.gather(*(watch(kind, IDLERS[who], seconds) for kind, who in cases))
+    one_by_one = asyncio.Lock()
+    found = await asyncio.gather(*(watch(kind, IDLERS[who], seconds, one_by_one) for kind, who in cases))
     rows, results = [], dict[str, float]()
     for (kind, who), rate in zip(cases, found, strict=True):
         rows += [

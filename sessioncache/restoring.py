@@ -41,14 +41,20 @@ async def remark_everything(tiers: Tiers) -> Remarked:
 
 async def hot_scopes(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[tuple[int, str]]:
     """Bucket and member of every scope that is hot (in one bucket); each that stays hot comes at least once."""
+    async for page in hot_pages(tiers, bucket):
+        for scope in page:
+            yield scope
+
+
+async def hot_pages(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[list[tuple[int, str]]]:
+    """As `hot_scopes`, those that one look at 500 keys finds at a time; none where all of these are something else."""
     cursor = b"0"
     pattern = f"{tiers.settings.prefix}:{{{'*' if bucket is None else bucket}}}:h:*".encode()
     while True:
         with within(tiers.settings.timeout):
             cursor, keys = await tiers.link.command(b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _SCAN)
-        for key in keys:
-            base, member = key.rsplit(b":h:", 1)
-            yield tiers.layout.bucket_of_base(base), member.decode()
+        found = (key.rsplit(b":h:", 1) for key in keys)
+        yield [(tiers.layout.bucket_of_base(base), member.decode()) for base, member in found]
         if cursor == b"0":
             return
 

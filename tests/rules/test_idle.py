@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
-from sessioncache_worker import FlushWorker, wake, worker
+from sessioncache_worker import FlushWorker, janitor, wake, worker
 from sessioncache_worker.wake import listen
 
 from sessioncache import SessionCache
@@ -20,7 +20,7 @@ from sessioncache.hot.link import HotLink
 from sessioncache.hot.sweep import Sweep
 from sessioncache.settings import WorkerSettings
 from tests.conftest import StartRedis
-from tests.helpers import BUCKETS, Urls, connect, drain, open_worker, raw, session, stored_values
+from tests.helpers import BUCKETS, Urls, connect, drain, execute, open_worker, raw, session, stored_values
 from tests.proxy import Proxy
 from tests.servers import RedisKind
 from tests.waiting import wait_until_async
@@ -107,6 +107,43 @@ async def test_an_idle_worker_sends_fewer_than_20_commands_a_second(
         await wait_until_async(lambda: beats.calls and turns.calls and sweeps.calls, 30, "each has had its turn")
         count, took = processed(small_urls.redis) - before, asyncio.get_running_loop().time() - began
     assert 0 < count / (took * FASTER) < 20
+
+
+@pytest.mark.foreign_keys
+async def test_among_many_keys_of_others_the_janitor_looks_through_some_each_turn(
+    small_urls: Urls, hot: SessionCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(small_urls.database, "DELETE FROM sessioncache_state")
+    with raw(small_urls.redis) as client:
+        client.mset({f"foreign:{number}": "" for number in range(5_000)})
+        monkeypatch.setattr(janitor, "_PAGES", 3)
+        async with open_worker(small_urls) as one:
+            before = scans(client)
+            amiss = [await one._janitor.compare_sample(100) for _ in range(5)]
+            assert 5 < scans(client) - before <= 15
+        assert sum(amiss) == 61, "a pass of several turns comes to every scope"
+    await drain(small_urls)
+
+
+async def test_the_janitor_forgets_silent_workers_each_turn_and_silent_runners_in_a_pass_of_several(
+    small_urls: Urls, hot: SessionCache
+) -> None:
+    with raw(small_urls.redis) as client:
+        for bucket in range(BUCKETS):
+            client.hset(LAYOUT.control(bucket), f"l:s{bucket:032x}", "incarnation|birth|token|1")
+        client.hset(LAYOUT.control(0), "w:silent", "1|{}")
+        async with open_worker(small_urls) as one:
+            one._janitor._next_bucket = 1
+            forgotten = [await one._janitor.forget_silent()]
+            assert not client.hexists(LAYOUT.control(0), "w:silent")
+            forgotten += [await one._janitor.forget_silent() for _ in range(janitor._PASS - 1)]
+    assert sum(forgotten) == BUCKETS + 1
+    assert max(forgotten) < 10
+
+
+def scans(client: Any) -> int:
+    """SCANs that Redis has answered."""
+    return int(client.info("commandstats").get("cmdstat_scan", {"calls": 0})["calls"])
 
 
 async def test_an_idle_cache_sends_nothing(small_urls: Urls, hot: SessionCache) -> None:

@@ -13,7 +13,7 @@ from sessioncache.comparing import compare
 from sessioncache.deadline import within
 from sessioncache.durable.errors import FencedOff
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, OutcomeUnknownError
-from sessioncache.restoring import hot_scopes
+from sessioncache.restoring import hot_pages
 from sessioncache.retention import expire
 from sessioncache.tiers import Tiers
 
@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 _SAMPLE = 20
 """Scopes compared in one turn."""
+_PAGES = 50
+"""Pages of keys that are looked through for them in one turn: there may be much else in this Redis."""
 _PURGE = 500
 """Most rows that one purging transaction removes."""
 _PASS = 60
@@ -36,7 +38,8 @@ class Janitor:
         self._every = every
         # Anywhere: of many workers, each has some of the turns, and may not live long.
         self._next_bucket = random.randrange(tiers.settings.buckets)
-        self._scopes: AsyncIterator[tuple[int, str]] | None = None
+        self._pages: AsyncIterator[list[tuple[int, str]]] | None = None
+        self._found: list[tuple[int, str]] = []
 
     async def run(self) -> None:
         """One turn after the other, until cancelled."""
@@ -82,18 +85,21 @@ class Janitor:
     async def compare_sample(self, most: int = _SAMPLE) -> int:
         """Compare the next scopes of a pass over all that are hot; the number that were amiss."""
         amiss: int = 0
-        for _ in range(most):
-            scope = await self._next_scope()
-            if scope is None:
-                break
+        for scope in await self._sample(most):
             with within(_TIMEOUT), suppress(FencedOff):
                 amiss += not await compare(self._tiers, *scope)
         return amiss
 
-    async def _next_scope(self) -> tuple[int, str] | None:
-        if self._scopes is None:
-            self._scopes = aiter(hot_scopes(self._tiers))
-        scope = await anext(self._scopes, None)
-        if scope is None:
-            self._scopes = None
-        return scope
+    async def _sample(self, most: int) -> list[tuple[int, str]]:
+        """The next scopes of the pass; fewer at its end, or where they lie among many other keys."""
+        for _ in range(_PAGES):
+            if len(self._found) >= most:
+                break
+            self._pages = self._pages or aiter(hot_pages(self._tiers))
+            page = await anext(self._pages, None)
+            if page is None:
+                self._pages = None
+                break
+            self._found += page
+        sample, self._found = self._found[:most], self._found[most:]
+        return sample

@@ -12,6 +12,7 @@ from tests.mutants.catalogue import (
     flushing,
     forgetting,
     hydrating,
+    idling,
     leasing,
     listing,
     reading,
@@ -43,4 +44,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *reading.MUTATIONS,
     *records.MUTATIONS,
     *tool.MUTATIONS,
+    *idling.MUTATIONS,
 )
