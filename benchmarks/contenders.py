@@ -133,7 +133,7 @@ class Raw:
         return reply
 
 
-_SMALL_SCRIPT = """
+SMALL_SCRIPT = """
 for i = 1, #KEYS - 1 do
   redis.call('HINCRBY', KEYS[i], 'revision', 1)
   redis.call('HSET', KEYS[i], ARGV[2 * i], ARGV[2 * i + 1])
@@ -153,7 +153,7 @@ class Naive:
 
     async def prepare(self, sessions: int) -> None:
         """Load the script and fill the hashes."""
-        self._sha = await self._client.script_load(_SMALL_SCRIPT)
+        self._sha = await self._client.script_load(SMALL_SCRIPT)
         for number in range(sessions):
             for prefix, key in zip(PREFIXES, _hashes(number), strict=True):
                 fields: dict[Field, Field] = {f"key{n}": f'"{TEXT}"' for n in range(KEYS_OF_SCOPE[prefix])}
