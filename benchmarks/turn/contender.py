@@ -8,11 +8,11 @@ from typing import Protocol
 
 from benchmarks.turn import plan
 
-_numbers = count()
+_numbers = count(plan.KEYS)
 
 
 def new_text() -> str:
-    """A value that was not written before by this process."""
+    """A value that no session begins with, and that this process has not written before."""
     return plan.text(next(_numbers))
 
 
