@@ -2,11 +2,12 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
 INPUTS := pyproject.toml constraints.txt
 # Most tests wait for servers and processes: three at a time keep two cores busy. Files go in order, the small ones last.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-full lint bench bench-others chaos mutants docs
+.PHONY: demo test test-full lint bench bench-others bench-full bench-peers chaos mutants docs
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/demo.stamp
@@ -38,6 +39,15 @@ bench-others: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/incarnation_check.py
 	$(BIN)/python benchmarks/watch_price.py
 	$(BIN)/python benchmarks/clear.py
+	$(BIN)/python benchmarks/idle.py
+
+# Takes about half an hour; meant for the background.
+bench-full: bench bench-peers
+	$(BIN)/python benchmarks/growth.py
+
+# What others have built lives in an environment of its own, with this checkout beside it.
+bench-peers: $(PEERS)/peers.stamp
+	$(PEERS)/bin/python -m benchmarks.peers
 
 # Told by CHAOS_SECONDS, CHAOS_SEED, CHAOS_REDIS and CHAOS_DATABASE (docs/chaos.md).
 chaos: $(VENV)/dev.stamp
@@ -59,6 +69,11 @@ $(VENV)/demo.stamp: $(INPUTS) $(BIN)/python
 $(VENV)/dev.stamp: $(INPUTS) $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	@touch $@ $(VENV)/demo.stamp
+
+$(PEERS)/peers.stamp: benchmarks/peers/requirements.txt pyproject.toml $(BIN)/python
+	$(BIN)/python -m venv --clear $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet -r benchmarks/peers/requirements.txt -e ".[embedded,sqlite,postgres]"
+	@touch $@
 
 # The newest Python that is new enough and can make environments; a shim that stands for no installed version is passed over.
 $(BIN)/python:

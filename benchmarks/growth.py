@@ -16,7 +16,7 @@ from benchmarks import growth_backlog, growth_sessions, growth_sizes
 from benchmarks.measuring import console, options, print_json, table
 from benchmarks.results import record
 
-ROUNDS = 9
+ROUNDS = 11
 PARTS: dict[str, Callable[[int], Awaitable[dict[str, object]]]] = {
     "backlog": growth_backlog.measure,
     "sessions": growth_sessions.measure,

@@ -1,7 +1,8 @@
 """A backlog of a million dirty entries beside one of ten thousand: what an entry costs on its way out of Redis.
 
 Claim, reading and acknowledgement as the worker does them, one after another; no database takes part, since its share
-is no question of the backlog: what was read counts as committed.
+is no question of the backlog: what was read counts as committed.  Besides the time, the CPU time of Redis and of this
+process is told, which other jobs of the machine move less.
 """
 
 from __future__ import annotations
@@ -41,10 +42,13 @@ class Stock:
     def __init__(self, urls: Urls, link: HotLink, entries: int) -> None:
         self.scopes = entries // KEYS
         self._urls = urls
+        self._link = link
         self._backlog = Backlog(link, Layout("sessioncache", BUCKETS), idle_ttl=IDLE)
         self._made = 0
         self.steps: dict[str, list[float]] = {step: [] for step in STEPS}
         """Microseconds an entry of each step, one number a round."""
+        self.cpu: list[float] = []
+        """Microseconds of CPU an entry, of Redis and of this process, one number a round."""
 
     @classmethod
     @asynccontextmanager
@@ -62,6 +66,10 @@ class Stock:
         finally:
             server.destroy()
 
+    def forget(self) -> None:
+        """What was measured so far does not count."""
+        self.steps, self.cpu = {step: [] for step in STEPS}, []
+
     async def make(self, sessions: int) -> None:
         """New sessions, dirty with all their keys; the cache that made them is gone when the measuring goes on."""
         first, last = self._made, self._made + sessions
@@ -73,15 +81,22 @@ class Stock:
         """Microseconds an entry, from claim to acknowledgement, of about so many entries."""
         taken, entries = dict.fromkeys(STEPS, 0.0), 0
         await asyncio.sleep(DELAY)  # until all is due
+        before = await self._cpu()
         while entries < most:
             found = await self._once(taken)
             if not found:
                 break
             entries += found
+        self.cpu.append((await self._cpu() - before) * 1e6 / entries)
         for step, seconds in taken.items():
             self.steps[step].append(seconds * 1e6 / entries)
         await self.make(entries // KEYS)
         return sum(taken.values()) * 1e6 / entries
+
+    async def _cpu(self) -> float:
+        """Seconds so far."""
+        redis = await self._link.info("cpu")
+        return float(redis["used_cpu_user"]) + float(redis["used_cpu_sys"]) + time.process_time()
 
     async def _once(self, taken: dict[str, float]) -> int:
         began = time.perf_counter()
@@ -114,11 +129,13 @@ async def measure(rounds: int, *, few: int = FEW, many: int = MANY) -> dict[str,
         calls = {name: partial(stock.drain, few) for name, stock in stocks.items()}
         await alternate(calls, 1)
         for stock in stocks.values():
-            stock.steps = {step: [] for step in STEPS}
+            stock.forget()
         found = await alternate(calls, rounds)
     results: dict[str, object] = figure("backlog_ratio", ratios(found["many"], found["few"]))
+    results |= figure("backlog_cpu_ratio", ratios(stocks["many"].cpu, stocks["few"].cpu))
     results["backlog_entries"] = many
     for name, stock in stocks.items():
         results[f"backlog_{name}_us"] = Spread.of(found[name]).middle
+        results[f"backlog_{name}_cpu_us"] = Spread.of(stock.cpu).middle
         results |= {f"backlog_{name}_{step}_us": Spread.of(us).middle for step, us in stock.steps.items()}
     return results
