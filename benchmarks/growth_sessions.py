@@ -1,7 +1,7 @@
 """A thousand to a million hot sessions: what a set, a merged read, a get and a page cost.
 
-The sessions are small and lie in both tiers.  They are brought into Redis and PostgreSQL in bulk, as a reading of SQL
-and a flush would have left them; the calls go to a thousand of them, spread over all.
+The sessions are small, have a user each, and lie in both tiers.  They are brought into Redis and PostgreSQL in bulk, as
+a reading of SQL and a flush would have left them; the calls go to a thousand of them, spread over all.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ SAMPLE = 1_000
 CALLS = {"page": 40, "get": 200, "refresh": 300, "set": 300}
 """Calls of one round, of which the median counts."""
 PAGE = 50
+PER_USER = 1
+"""As many buckets are in use at every level."""
 APP = "bench"
 KEYS = 4
 TEXT = b'"what an agent remembers"'
@@ -56,12 +58,12 @@ class Level:
         """Fill both tiers, and open the sample."""
         redis, database = RedisServer().start(), server.url(server.create_database())
         try:
-            await fill(database, number)
+            await fill(database, number, PER_USER)
             async with open_tiers(redis.url, database, CacheSettings()) as tiers:
                 await _heat(tiers, number)
             async with SessionCache.connect(redis.url, database, app=APP) as cache:
                 chosen = random.Random(1).sample(range(number), min(number, SAMPLE))
-                yield cls(cache, [await cache.get(user_of(n), f"s{n:06}") for n in chosen])
+                yield cls(cache, [await cache.get(user_of(n, PER_USER), f"s{n:06}") for n in chosen])
         finally:
             redis.destroy()
 
@@ -101,7 +103,7 @@ async def _heat(tiers: Tiers, sessions: int) -> None:
 
 
 def _hot(tiers: Tiers, number: int, incarnations: dict[int, str]) -> Iterator[Sequence[Argument]]:
-    ref = session_ref(BUCKETS, "", APP, user_of(number), f"s{number:06}")
+    ref = session_ref(BUCKETS, "", APP, user_of(number, PER_USER), f"s{number:06}")
     place, born = tiers.layout.place(ref), int(time.time() * 1_000_000) - 3_600_000_000
     head = Head(ref.org, ref.app, ref.user, ref.session, born, born, born - 1, values_revision=born, updated=born)
     revision = encode_revision(born)

@@ -52,18 +52,21 @@ STOCKS = (
 LARGE, SAME_DIRT, SAME_SHARE, CLEAN = (stock.name for stock in STOCKS)
 
 
-def user_of(number: int) -> str:
+def user_of(number: int, per_user: int = PER_USER) -> str:
     """The user of a session."""
-    return f"user{number // PER_USER}"
+    return f"user{number // per_user}"
 
 
-async def fill(database_url: str, sessions: int) -> None:
+async def fill(database_url: str, sessions: int, per_user: int = PER_USER) -> None:
     """So many sessions, a millisecond apart, by the statement that flushes use."""
     engine = create_engine(database_url)
     await upgrade_schema(engine)
     begin = int(time.time() * 1_000_000) - sessions * 1_000
     for first in range(0, sessions, 5_000):
-        rows = [_row(number, begin + number * 1_000) for number in range(first, min(first + 5_000, sessions))]
+        rows = [
+            _row(number, user_of(number, per_user), begin + number * 1_000)
+            for number in range(first, min(first + 5_000, sessions))
+        ]
         async with engine.begin() as connection:
             await HEADS[ScopeKind.SESSION].upsert(connection, sorted(rows))
     async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
@@ -71,8 +74,8 @@ async def fill(database_url: str, sessions: int) -> None:
     await engine.dispose()
 
 
-def _row(number: int, born: int) -> tuple[object, ...]:
-    ref = session_ref(256, "", "bench", user_of(number), f"s{number:06}")
+def _row(number: int, user: str, born: int) -> tuple[object, ...]:
+    ref = session_ref(256, "", "bench", user, f"s{number:06}")
     head = Head(ref.org, ref.app, ref.user, ref.session, born, born, born - 1, values_revision=born, updated=born)
     return head_row(Dirt(ref.kind, ref.id, ref.bucket, "", head, b"", []))
 
