@@ -1,7 +1,8 @@
 """langgraph's Postgres store: a namespace a scope, an item a key.
 
-It collects the calls of one tick of the event loop into one pipeline of its own accord.  A scope is read by one search:
-ten gets were slower, with one connection, with pools of 4 and of 16, and where each agent sends a batch of its own.
+It collects the calls of one tick of the event loop into one pipeline of its own accord.  A scope is read by one search.
+With 64 in flight no other way that was tried differed by more than its spread: ten gets, a batch of its own by each
+agent, pools of 4 and of 16.  One turn at a time is faster over a single connection, or with a batch of its own.
 """
 
 from __future__ import annotations
