@@ -42,12 +42,14 @@ from sessioncache.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, new_session
 
 if _typing.TYPE_CHECKING:
     from sessioncache.ambient import current_session
-    from sessioncache.batch import Batch, BatchCalls, Pending
+    from sessioncache.batch import Batch
+    from sessioncache.batch_calls import BatchCalls, NamespaceCalls, SessionCalls
     from sessioncache.cache import SessionCache
     from sessioncache.durable.migrate import upgrade_schema
     from sessioncache.erasure import ErasureReport
     from sessioncache.info import Identity, SessionInfo, SessionPage
     from sessioncache.namespace import Namespace
+    from sessioncache.pending import Pending
     from sessioncache.records import Record
     from sessioncache.scope import Scope
     from sessioncache.session import Session
@@ -77,6 +79,7 @@ __all__ = [
     "LimitExceededError",
     "MemoryFullError",
     "Namespace",
+    "NamespaceCalls",
     "NoSessionError",
     "OutcomeUnknownError",
     "PartlyAppliedError",
@@ -87,6 +90,7 @@ __all__ = [
     "Session",
     "SessionCache",
     "SessionCacheError",
+    "SessionCalls",
     "SessionExistsError",
     "SessionInfo",
     "SessionNotFoundError",
@@ -109,8 +113,10 @@ _logging.getLogger(__name__).addHandler(_logging.NullHandler())
 # Loaded when they are first used: they bring the Redis client and SQLAlchemy along.
 _LAZY = {
     "Batch": "sessioncache.batch",
-    "BatchCalls": "sessioncache.batch",
-    "Pending": "sessioncache.batch",
+    "BatchCalls": "sessioncache.batch_calls",
+    "NamespaceCalls": "sessioncache.batch_calls",
+    "Pending": "sessioncache.pending",
+    "SessionCalls": "sessioncache.batch_calls",
     "Change": "sessioncache.watching",
     "ErasureReport": "sessioncache.erasure",
     "Namespace": "sessioncache.namespace",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from sessioncache.batch_calls import BatchCalls, NamespaceCalls, SessionCalls, kept_values
 from sessioncache.errors import ConfigurationError
 from sessioncache.handle import Handle
 from sessioncache.info import SessionInfo
+from sessioncache.names import split_key
+from sessioncache.namespace import Namespace
+from sessioncache.pending import Pending
+from sessioncache.scope import Scope
 from sessioncache.session import Session
 from sessioncache.values import Json
 
@@ -20,85 +25,7 @@ T = TypeVar("T")
 
 _AT_ONCE = 256
 """Calls of one batch that are under way at the same time: more make no round trip cheaper."""
-
-
-class Pending(Generic[T]):
-    """The result of a call of a batch, there once the block has ended."""
-
-    __slots__ = ("_call", "_error", "_state", "_value")
-
-    def __init__(self, call: Callable[[], Awaitable[T]]) -> None:
-        self._call: Callable[[], Awaitable[T]] | None = call
-        self._value: T | None = None
-        self._error: Exception | None = None
-        self._state = "is sent when its block ends: ask for results after the block"
-
-    @property
-    def error(self) -> Exception | None:
-        """Why the call failed; None where it did not.  ConfigurationError where it was not made."""
-        if self._state:
-            raise ConfigurationError(f"this batch {self._state}")
-        return self._error
-
-    def result(self) -> T:
-        """What the call returned; its error is raised where it failed.  ConfigurationError where it was not made."""
-        if self.error is not None:
-            raise self.error
-        return self._value  # type: ignore[return-value]
-
-    async def _run(self) -> None:
-        call, self._call = self._call, None
-        assert call is not None
-        try:
-            self._value = await call()
-        except Exception as error:
-            self._error = error
-        self._state = ""
-
-    def _give_up(self, why: str) -> None:
-        self._call = None
-        if self._state:
-            self._state = why
-
-
-class BatchCalls:
-    """The calls of a batch on one session, namespace or shared scope."""
-
-    __slots__ = ("_handle", "_note")
-
-    def __init__(self, handle: Handle, note: Callable[[Callable[[], Awaitable[Any]]], Pending[Any]]) -> None:
-        self._handle = handle
-        self._note = note
-
-    def get(self, key: str, default: Any = None) -> Pending[Any]:
-        """See `Session.get`."""
-        return self._note(lambda: self._handle.get(key, default))
-
-    def refresh(self) -> Pending[None]:
-        """See `Session.refresh`; the state is the handle's."""
-        return self._note(self._handle.refresh)
-
-    def set(self, key: str, value: Json) -> Pending[int]:
-        """See `Session.set`."""
-        return self._note(lambda: self._handle.set(key, value))
-
-    def update(
-        self, mapping: Mapping[str, Json], *, delete: Iterable[str] = (), if_revision: int | None = None
-    ) -> Pending[int]:
-        """See `Session.update`."""
-        return self._note(lambda: self._handle.update(mapping, delete=delete, if_revision=if_revision))
-
-    def delete(self, key: str) -> Pending[bool]:
-        """See `Session.delete`."""
-        return self._note(lambda: self._handle.delete(key))
-
-    def increment(self, key: str, by: float = 1) -> Pending[Any]:
-        """See `Session.increment`."""
-        return self._note(lambda: self._handle.increment(key, by))
-
-    def append(self, key: str, *items: Json) -> Pending[int]:
-        """See `Session.append`."""
-        return self._note(lambda: self._handle.append(key, *items))
+_NEW = "has not begun: use it by async with"
 
 
 class Batch:
@@ -116,16 +43,28 @@ class Batch:
         self._noted: dict[object, list[Pending[Any]]] = {}
         """By the scope that they are on."""
         self._order: list[Pending[Any]] = []
-        self._state = "has not begun: use it by async with"
+        self._state = _NEW
 
     # ---- noting
 
-    def on(self, handle: Handle) -> BatchCalls:
+    @overload
+    def on(self, handle: Session) -> SessionCalls: ...
+    @overload
+    def on(self, handle: Namespace) -> NamespaceCalls: ...
+    @overload
+    def on(self, handle: Scope) -> BatchCalls[Scope]: ...
+    def on(self, handle: Handle) -> BatchCalls[Any]:
         """The calls on a session, namespace or shared scope of this cache.  ConfigurationError for anything else."""
         if not isinstance(handle, Handle) or handle._tiers is not self._cache._tiers:
             raise ConfigurationError("a batch is for sessions, namespaces and scopes of its own cache")
         lane = handle._places()[handle._own].hash
-        return BatchCalls(handle, lambda call: self._note(lane, call))
+
+        def note(call: Callable[[], Awaitable[Any]]) -> Pending[Any]:
+            return self._note(lane, call)
+
+        if isinstance(handle, Session):
+            return SessionCalls(handle, note)
+        return NamespaceCalls(handle, note) if isinstance(handle, Namespace) else BatchCalls(handle, note)
 
     def create(
         self,
@@ -137,7 +76,8 @@ class Batch:
     ) -> Pending[Session]:
         """See `SessionCache.create`."""
         lane = object() if session_id is None else self._lane(user, session_id)
-        return self._note(lane, lambda: self._cache.create(user, session_id=session_id, state=state, title=title))
+        kept = kept_values(state or {}, split_key)
+        return self._note(lane, lambda: self._cache.create(user, session_id=session_id, state=kept, title=title))
 
     def get(self, user: str, session_id: str) -> Pending[Session]:
         """See `SessionCache.get`."""
@@ -147,9 +87,10 @@ class Batch:
         self, user: str, session_id: str, *, state: Mapping[str, Json] | None = None, title: str = ""
     ) -> Pending[tuple[Session, bool]]:
         """See `SessionCache.get_or_create`."""
+        kept = kept_values(state or {}, split_key)
         return self._note(
             self._lane(user, session_id),
-            lambda: self._cache.get_or_create(user, session_id, state=state, title=title),
+            lambda: self._cache.get_or_create(user, session_id, state=kept, title=title),
         )
 
     def delete(self, user: str, session_id: str) -> Pending[bool]:
@@ -182,10 +123,14 @@ class Batch:
 
     # ---- sending
 
-    async def __aenter__(self) -> Self:
-        if self._state != "has not begun: use it by async with":
-            raise ConfigurationError(f"this batch {self._state}")
+    def _begin(self) -> None:
+        """Note calls from now on.  ConfigurationError for a batch that was used already."""
+        if self._state != _NEW:
+            raise ConfigurationError(f"this batch {self._state or 'has begun already: it has one block'}")
         self._state = ""
+
+    async def __aenter__(self) -> Self:
+        self._begin()
         return self
 
     async def __aexit__(

@@ -29,7 +29,9 @@ MAX_FUNCTION_LINES = 50
 PUBLIC = {
     "Batch",
     "BatchCalls",
+    "NamespaceCalls",
     "Pending",
+    "SessionCalls",
     "APP_PREFIX",
     "TEMP_PREFIX",
     "USER_PREFIX",

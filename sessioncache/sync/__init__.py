@@ -17,7 +17,7 @@ from __future__ import annotations
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from sessioncache.sync.batch import Batch, BatchCalls, Pending
+    from sessioncache.sync.batch import Batch, BatchCalls, NamespaceCalls, Pending, SessionCalls
     from sessioncache.sync.cache import SessionCache
     from sessioncache.sync.handle import Namespace, Scope
     from sessioncache.sync.session import Session, current_session
@@ -28,10 +28,12 @@ __all__ = [
     "Batch",
     "BatchCalls",
     "Namespace",
+    "NamespaceCalls",
     "Pending",
     "Scope",
     "Session",
     "SessionCache",
+    "SessionCalls",
     "SessionStateTool",
     "Watch",
     "current_session",
@@ -41,7 +43,9 @@ __all__ = [
 _LAZY = {
     "Batch": "sessioncache.sync.batch",
     "BatchCalls": "sessioncache.sync.batch",
+    "NamespaceCalls": "sessioncache.sync.batch",
     "Pending": "sessioncache.sync.batch",
+    "SessionCalls": "sessioncache.sync.batch",
     "Namespace": "sessioncache.sync.handle",
     "Scope": "sessioncache.sync.handle",
     "Session": "sessioncache.sync.session",

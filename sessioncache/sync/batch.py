@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from sessioncache import batch as asynchronous
+from sessioncache import batch_calls as asynchronous_calls
+from sessioncache import pending as asynchronous_pending
 from sessioncache.errors import ConfigurationError
 from sessioncache.info import SessionInfo
-from sessioncache.sync.handle import Block, Handle
+from sessioncache.records import Record
+from sessioncache.sync.handle import Block, Handle, Namespace, Scope
 from sessioncache.sync.likeness import like
 from sessioncache.sync.session import Session
 from sessioncache.values import Json
@@ -19,60 +22,98 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 A = TypeVar("A")
+C = TypeVar("C", bound=asynchronous_calls.BatchCalls[Any])
 
 
 class Pending(Generic[T]):
     """The result of a call of a batch, there once the block has ended."""
 
-    def __init__(self, pending: asynchronous.Pending[Any], made: Callable[[Any], T]) -> None:
+    def __init__(self, pending: asynchronous_pending.Pending[Any], made: Callable[[Any], T]) -> None:
         self._pending = pending
         self._made = made
+        self._results: list[T] = []
+        """The result, once it was asked for."""
 
     @property
-    @like(asynchronous.Pending.error)
+    @like(asynchronous_pending.Pending.error)
     def error(self) -> Exception | None:
         return self._pending.error
 
-    @like(asynchronous.Pending.result)
+    @like(asynchronous_pending.Pending.result)
     def result(self) -> T:
-        return self._made(self._pending.result())
+        if not self._results:
+            self._results.append(self._made(self._pending.result()))
+        return self._results[0]
 
 
-class BatchCalls:
-    """The calls of a batch on one session, namespace or shared scope."""
-
-    def __init__(self, calls: asynchronous.BatchCalls) -> None:
+@like(asynchronous_calls.BatchCalls)
+class BatchCalls(Generic[C]):
+    def __init__(self, calls: C) -> None:
         self._calls = calls
 
-    @like(asynchronous.BatchCalls.get)
+    @like(asynchronous_calls.BatchCalls.get)
     def get(self, key: str, default: Any = None) -> Pending[Any]:
         return _as_it_is(self._calls.get(key, default))
 
-    @like(asynchronous.BatchCalls.refresh)
+    @like(asynchronous_calls.BatchCalls.refresh)
     def refresh(self) -> Pending[None]:
         return _as_it_is(self._calls.refresh())
 
-    @like(asynchronous.BatchCalls.set)
+    @like(asynchronous_calls.BatchCalls.set)
     def set(self, key: str, value: Json) -> Pending[int]:
         return _as_it_is(self._calls.set(key, value))
 
-    @like(asynchronous.BatchCalls.update)
+    @like(asynchronous_calls.BatchCalls.update)
     def update(
         self, mapping: Mapping[str, Json], *, delete: Iterable[str] = (), if_revision: int | None = None
     ) -> Pending[int]:
         return _as_it_is(self._calls.update(mapping, delete=delete, if_revision=if_revision))
 
-    @like(asynchronous.BatchCalls.delete)
+    @like(asynchronous_calls.BatchCalls.delete)
     def delete(self, key: str) -> Pending[bool]:
         return _as_it_is(self._calls.delete(key))
 
-    @like(asynchronous.BatchCalls.increment)
+    @like(asynchronous_calls.BatchCalls.increment)
     def increment(self, key: str, by: float = 1) -> Pending[Any]:
         return _as_it_is(self._calls.increment(key, by))
 
-    @like(asynchronous.BatchCalls.append)
+    @like(asynchronous_calls.BatchCalls.append)
     def append(self, key: str, *items: Json) -> Pending[int]:
         return _as_it_is(self._calls.append(key, *items))
+
+
+@like(asynchronous_calls.SessionCalls)
+class SessionCalls(BatchCalls[asynchronous_calls.SessionCalls]):
+    @like(asynchronous_calls.SessionCalls.touch)
+    def touch(self, *, messages: int = 0, tokens: int = 0, first_message: str | None = None) -> Pending[SessionInfo]:
+        return _as_it_is(self._calls.touch(messages=messages, tokens=tokens, first_message=first_message))
+
+    @like(asynchronous_calls.SessionCalls.rename)
+    def rename(self, title: str) -> Pending[SessionInfo]:
+        return _as_it_is(self._calls.rename(title))
+
+    @like(asynchronous_calls.SessionCalls.records)
+    def records(self) -> Pending[list[Record]]:
+        return _as_it_is(self._calls.records())
+
+    @like(asynchronous_calls.SessionCalls.upsert_record)
+    def upsert_record(self, record: Record) -> Pending[bool]:
+        return _as_it_is(self._calls.upsert_record(record))
+
+    @like(asynchronous_calls.SessionCalls.clear)
+    def clear(self) -> Pending[int]:
+        return _as_it_is(self._calls.clear())
+
+
+@like(asynchronous_calls.NamespaceCalls)
+class NamespaceCalls(BatchCalls[asynchronous_calls.NamespaceCalls]):
+    @like(asynchronous_calls.NamespaceCalls.items)
+    def items(self) -> Pending[list[tuple[str, Any]]]:
+        return _as_it_is(self._calls.items())
+
+    @like(asynchronous_calls.NamespaceCalls.clear)
+    def clear(self) -> Pending[int]:
+        return _as_it_is(self._calls.clear())
 
 
 @like(asynchronous.Batch)
@@ -83,7 +124,7 @@ class Batch:
         self._block = Block(self._batch)
 
     def __enter__(self) -> Self:
-        self._block.__enter__()
+        self._batch._begin()
         return self
 
     def __exit__(
@@ -91,11 +132,20 @@ class Batch:
     ) -> None:
         self._block.__exit__(kind, error, trace)
 
+    @overload
+    def on(self, handle: Session) -> SessionCalls: ...
+    @overload
+    def on(self, handle: Namespace) -> NamespaceCalls: ...
+    @overload
+    def on(self, handle: Scope) -> BatchCalls[Any]: ...
     @like(asynchronous.Batch.on)
-    def on(self, handle: Handle[Any]) -> BatchCalls:
+    def on(self, handle: Handle[Any]) -> BatchCalls[Any]:
         if not isinstance(handle, Handle):
             raise ConfigurationError("a batch is for sessions, namespaces and scopes of its own cache")
-        return BatchCalls(self._batch.on(handle._async))
+        calls = self._batch.on(handle._async)
+        if isinstance(calls, asynchronous_calls.SessionCalls):
+            return SessionCalls(calls)
+        return NamespaceCalls(calls) if isinstance(calls, asynchronous_calls.NamespaceCalls) else BatchCalls(calls)
 
     @like(asynchronous.Batch.create)
     def create(
@@ -140,5 +190,5 @@ class Batch:
         return Session(self._cache, handle)
 
 
-def _as_it_is(pending: asynchronous.Pending[A]) -> Pending[A]:
+def _as_it_is(pending: asynchronous_pending.Pending[A]) -> Pending[A]:
     return Pending(pending, lambda value: value)

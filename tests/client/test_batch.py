@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from sessioncache import (
     ConfigurationError,
-    DurableTierUnavailableError,
     HotTierUnavailableError,
     InvalidNameError,
+    InvalidValueError,
+    Pending,
+    Record,
     SessionCache,
     SessionNotFoundError,
     TypeMismatchError,
     sync,
 )
-from sessioncache.batch import Pending
+from sessioncache.batch import _AT_ONCE
 from sessioncache.hot.line import Line
+from sessioncache.sync.portal import Portal
+from sessioncache.testing import InMemorySessionCache
+from sessioncache.tiers import Tiers
 from tests.helpers import Urls, connect, drain, evict
 from tests.servers import RedisServer
 from tests.waiting import wait_until_async
@@ -55,16 +61,114 @@ async def test_a_thousand_calls_share_few_departures(cache: SessionCache, monkey
     assert [await one.get("n") for one in made] == [9] * 100
 
 
+async def test_thousands_of_calls_succeed(small_cache: SessionCache) -> None:
+    async with small_cache.batch() as batch:
+        made = [batch.create(f"user{n % 50}", session_id=f"s{n}", state={"n": n}) for n in range(1_250)]
+    async with small_cache.batch() as batch:
+        for n, one in enumerate(made):
+            batch.on(one.result()).increment("n")
+            batch.on(one.result()).set("app:last", n)
+        found = [batch.get(f"user{n % 50}", f"s{n}") for n in range(1_250)]
+    assert [one.result().state["n"] for one in found] == [n + 1 for n in range(1_250)]
+
+
+async def test_so_many_calls_are_under_way_and_no_more(
+    small_cache: SessionCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await small_cache.create("ada", session_id="s1")
+    perform, now, most = Tiers.perform, 0, 0
+
+    async def counted(tiers: Tiers, attempt: Any) -> Any:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        try:
+            return await perform(tiers, attempt)
+        finally:
+            now -= 1
+
+    monkeypatch.setattr(Tiers, "perform", counted)
+    async with small_cache.batch() as batch:
+        for n in range(2 * _AT_ONCE):
+            batch.on(made.namespace(f"n{n}")).get("a")
+    assert most == _AT_ONCE
+
+
+async def test_what_is_noted_is_what_was_given_whatever_becomes_of_it(small_cache: SessionCache) -> None:
+    made = [await small_cache.create("ada", session_id=f"s{n}") for n in range(3)]
+    state: dict[str, Any] = {"list": []}
+    async with small_cache.batch() as batch:
+        for n, one in enumerate(made):
+            state["n"] = n
+            state["list"].append(n)
+            batch.on(one).update(state, delete=(key for key in ["x"]))
+            batch.on(one).set("set", state["list"])
+            batch.on(one).append("append", state["list"])
+            batch.on(one).upsert_record(Record("record", state["list"]))
+            batch.create("ada", session_id=f"new{n}", state=state)
+            batch.get_or_create("ada", f"newer{n}", state=state)
+    for n, one in enumerate(made):
+        numbers = list(range(n + 1))
+        assert dict(one.state) == {"list": numbers, "n": n, "set": numbers, "append": [numbers], "record": numbers}
+        for name in ("new", "newer"):
+            assert dict((await small_cache.get("ada", f"{name}{n}")).state) == {"list": numbers, "n": n}
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "error"),
+    [
+        ("get", ("",), InvalidNameError),
+        ("delete", ("",), InvalidNameError),
+        ("set", ("", 1), InvalidNameError),
+        ("set", ("a", (1,)), InvalidValueError),
+        ("update", ({"a": 1, "": 1},), InvalidNameError),
+        ("update", ({"a": 1, "b": {1}},), InvalidValueError),
+        ("increment", ("", 1), InvalidNameError),
+        ("increment", ("a", "1"), InvalidValueError),
+        ("append", ("", 1), InvalidNameError),
+        ("append", ("a", 1, b"2"), InvalidValueError),
+        ("upsert_record", (Record("user:a", 1),), InvalidNameError),
+    ],
+)
+async def test_what_cannot_be_written_is_refused_where_it_is_noted(
+    call: str, arguments: tuple[Any, ...], error: type[Exception]
+) -> None:
+    async with InMemorySessionCache(app="app") as cache:
+        made = await cache.create("ada")
+        async with cache.batch() as batch:
+            with pytest.raises(error):
+                getattr(batch.on(made), call)(*arguments)
+        assert dict(made.state) == {}
+
+
+async def test_sessions_and_namespaces_have_calls_of_their_own(small_cache: SessionCache) -> None:
+    made = await small_cache.create("ada", state={"a": 1})
+    space = made.namespace("tools")
+    async with small_cache.batch() as batch:
+        batch.on(made).touch(messages=2, tokens=5)
+        batch.on(made).rename("renamed")
+        records = batch.on(made).records()
+        older = batch.on(made).upsert_record(Record("a", 0, datetime(2001, 1, 1, tzinfo=UTC)))
+        cleared = batch.on(made).clear()
+        batch.on(space).update({"y": 2, "x": 1})
+        items, emptied = batch.on(space).items(), batch.on(space).clear()
+    assert (made.title, made.message_count, made.token_total) == ("renamed", 2, 5)
+    assert [record.key for record in records.result()] == ["a"]
+    assert (older.result(), cleared.result()) == (False, 1)
+    assert (items.result(), emptied.result()) == ([("x", 1), ("y", 2)], 2)
+
+
 async def test_calls_on_one_scope_are_made_in_their_order(small_cache: SessionCache) -> None:
     made = await small_cache.create("ada", session_id="s1", state={"log": []})
     async with small_cache.batch() as batch:
         for n in range(300):
             batch.on(made).append("log", n)
+        batch.on(await small_cache.get("ada", "s1")).append("log", "by another handle")
         batch.rename("ada", "s1", "renamed")
         read = batch.get("ada", "s1")
         deleted = batch.delete("ada", "s1")
         again = batch.create("ada", session_id="s1")
-    assert read.result().state["log"] == list(range(300))
+    assert read.result().state["log"] == [*range(300), "by another handle"]
     assert read.result().title == "renamed"
     assert deleted.result() is True
     assert dict(again.result().state) == {}
@@ -116,6 +220,8 @@ async def test_wrong_use_is_told_at_once(small_cache: SessionCache, small_urls: 
             pending.result()
         with pytest.raises(InvalidNameError):
             batch.get("ada", "")
+        with pytest.raises(ConfigurationError, match="has begun already"):
+            await batch.__aenter__()
         for wrong in (await other.create("ada"), small_cache, None):
             with pytest.raises(ConfigurationError, match="of its own cache"):
                 batch.on(wrong)  # type: ignore[arg-type]
@@ -156,26 +262,50 @@ async def test_a_cancelled_batch_leaves_no_call_behind(small_cache: SessionCache
 async def test_cold_sessions_are_brought_in(urls: Urls) -> None:
     async with connect(urls) as first:
         async with first.batch() as batch:
-            for n in range(200):
+            for n in range(60):
                 batch.create(f"user{n}", session_id="s", state={"n": n, "user:u": n})
         await drain(urls)
     evict(urls.redis)
     async with connect(urls) as cache, cache.batch() as batch:
-        found = [batch.get(f"user{n}", "s") for n in range(200)]
-    assert [dict(one.result().state) for one in found] == [{"n": n, "user:u": n} for n in range(200)]
+        found = [batch.get(f"user{n}", "s") for n in range(60)]
+    assert [dict(one.result().state) for one in found] == [{"n": n, "user:u": n} for n in range(60)]
 
 
-async def test_a_tier_that_is_away_fails_the_calls_that_need_it(small_urls: Urls, valkey: RedisServer) -> None:
-    async with connect(small_urls, timeout=0.5) as cache:
-        made = await cache.create("ada")
+async def test_each_call_has_its_own_time_from_when_it_is_made(small_urls: Urls, valkey: RedisServer) -> None:
+    async with connect(small_urls, timeout=0.8) as cache:
+        made = await cache.create("ada", state={"b": 1})
+        batch = cache.batch(check=False)
+        await batch.__aenter__()
+        first, second = batch.on(made).get("a"), batch.on(made).get("b")
         valkey.pause()
         try:
-            async with cache.batch(check=False) as batch:
-                pending = [batch.on(made).get("a"), batch.on(made).get("b")]
+            sending = asyncio.ensure_future(batch.__aexit__(None, None, None))
+            await wait_until_async(lambda: not first._state, 10, "the first call has run out of time")
         finally:
             valkey.resume()
-        for one in pending:
-            assert isinstance(one.error, (HotTierUnavailableError, DurableTierUnavailableError))
+        await sending
+    assert isinstance(first.error, HotTierUnavailableError)
+    assert second.result() == 1
+
+
+def test_a_synchronous_batch_takes_one_hop(small_urls: Urls, monkeypatch: pytest.MonkeyPatch) -> None:
+    with sync.SessionCache.connect(small_urls.redis, small_urls.database, app="app") as cache:
+        sessions = [cache.create("ada", session_id=f"s{n}") for n in range(20)]
+        call, hops = Portal.call, 0
+
+        def counted(portal: Portal, work: Any) -> Any:
+            nonlocal hops
+            hops += 1
+            return call(portal, work)
+
+        monkeypatch.setattr(Portal, "call", counted)
+        with cache.batch() as batch:
+            for one in sessions:
+                batch.on(one).set("a", 1)
+            found, space = batch.get("ada", "s0"), batch.on(sessions[0].namespace("tools")).items()
+        assert hops == 1
+        assert found.result() is found.result()
+        assert (found.result().state["a"], space.result()) == (1, [])
 
 
 def test_a_synchronous_batch_is_sent_at_once(small_urls: Urls) -> None:
@@ -185,11 +315,13 @@ def test_a_synchronous_batch_is_sent_at_once(small_urls: Urls) -> None:
         sessions = [one.result() for one in made]
         with cache.batch() as batch:
             counts = [batch.on(one).increment("n") for one in sessions]
+            touched = batch.on(sessions[0]).touch(tokens=3)
             found = batch.get_or_create("ada", "s7")
         assert [one.result() for one in counts] == [n + 1 for n in range(50)]
+        assert touched.result().token_total == 3
         session, created = found.result()
         assert (type(session), created) == (sync.Session, False)
         with pytest.raises(SessionNotFoundError), cache.batch() as batch:
             batch.get("ada", "none")
         with cache.batch() as batch, pytest.raises(ConfigurationError):
-            batch.on(cache)  # type: ignore[arg-type]
+            batch.on(cache)  # type: ignore[call-overload]

@@ -66,6 +66,11 @@ class BatchOverSync:
         found = getattr(self._inner, name)
         return lambda *args, **named: BatchOverSync(found(*map(_bare, args), **named))
 
+    @property
+    def error(self) -> Any:
+        """Why a call that was noted failed."""
+        return self._inner.error
+
     def result(self) -> Any:
         """What a call that was noted came to."""
         return _presented(self._inner.result())

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from sessioncache import Batch, BatchCalls, Pending, Scope, Session, SessionCache, SessionStateTool, sync
+from sessioncache import (
+    Batch,
+    BatchCalls,
+    NamespaceCalls,
+    Pending,
+    Scope,
+    Session,
+    SessionCache,
+    SessionCalls,
+    SessionStateTool,
+    sync,
+)
 from sessioncache.namespace import Namespace
 from sessioncache.sync.likeness import without_async
 from tests.test_shape import loaded_by
@@ -20,6 +31,8 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
     (SessionStateTool, sync.SessionStateTool),
     (Batch, sync.Batch),
     (BatchCalls, sync.BatchCalls),
+    (SessionCalls, sync.SessionCalls),
+    (NamespaceCalls, sync.NamespaceCalls),
     (Pending, sync.Pending),
 ]
 NOT_FOR_CALLERS = {"apply", "created", "gone", "ledger", "moved", "place", "read", "read_all", "under_lease"}

@@ -1,0 +1,132 @@
+"""The calls of a batch on one handle: each is checked and noted now, and made when the block of the batch ends."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+from sessioncache import numbers
+from sessioncache.handle import Handle
+from sessioncache.info import SessionInfo
+from sessioncache.namespace import Namespace
+from sessioncache.pending import Pending
+from sessioncache.records import Record, upsert_of
+from sessioncache.session import Session
+from sessioncache.values import Json, decode_value, encode_value
+
+H = TypeVar("H", bound=Handle)
+
+Note = Callable[[Callable[[], Awaitable[Any]]], Pending[Any]]
+"""Notes a call that is made later."""
+
+
+class BatchCalls(Generic[H]):
+    """The calls of a batch on one session, namespace or shared scope.
+
+    Keys and values are taken as they are when the call is noted; InvalidNameError, InvalidValueError and
+    LimitExceededError for those that cannot be used are raised there.
+    """
+
+    __slots__ = ("_handle", "_note")
+
+    def __init__(self, handle: H, note: Note) -> None:
+        self._handle = handle
+        self._note = note
+
+    def get(self, key: str, default: Any = None) -> Pending[Any]:
+        """See `Session.get`."""
+        self._handle._split(key)
+        return self._note(lambda: self._handle.get(key, default))
+
+    def refresh(self) -> Pending[None]:
+        """See `Session.refresh`; the state is the handle's."""
+        return self._note(self._handle.refresh)
+
+    def set(self, key: str, value: Json) -> Pending[int]:
+        """See `Session.set`."""
+        self._handle._split(key)
+        kept = kept_value(key, value)
+        return self._note(lambda: self._handle.set(key, kept))
+
+    def update(
+        self, mapping: Mapping[str, Json], *, delete: Iterable[str] = (), if_revision: int | None = None
+    ) -> Pending[int]:
+        """See `Session.update`."""
+        kept = kept_values(mapping, self._handle._split)
+        gone = delete if isinstance(delete, str) else tuple(delete)
+        return self._note(lambda: self._handle.update(kept, delete=gone, if_revision=if_revision))
+
+    def delete(self, key: str) -> Pending[bool]:
+        """See `Session.delete`."""
+        self._handle._split(key)
+        return self._note(lambda: self._handle.delete(key))
+
+    def increment(self, key: str, by: float = 1) -> Pending[Any]:
+        """See `Session.increment`."""
+        self._handle._split(key)
+        numbers.check(key, by)
+        return self._note(lambda: self._handle.increment(key, by))
+
+    def append(self, key: str, *items: Json) -> Pending[int]:
+        """See `Session.append`."""
+        self._handle._split(key)
+        kept = [kept_value(f"{key}[+{index}]", item) for index, item in enumerate(items)]
+        return self._note(lambda: self._handle.append(key, *kept))
+
+
+class SessionCalls(BatchCalls[Session]):
+    """The calls of a batch on one session."""
+
+    __slots__ = ()
+
+    def touch(self, *, messages: int = 0, tokens: int = 0, first_message: str | None = None) -> Pending[SessionInfo]:
+        """See `Session.touch`."""
+        return self._note(lambda: self._handle.touch(messages=messages, tokens=tokens, first_message=first_message))
+
+    def rename(self, title: str) -> Pending[SessionInfo]:
+        """See `Session.rename`."""
+        return self._note(lambda: self._handle.rename(title))
+
+    def records(self) -> Pending[list[Record]]:
+        """See `Session.records`."""
+        return self._note(self._handle.records)
+
+    def upsert_record(self, record: Record) -> Pending[bool]:
+        """See `Session.upsert_record`."""
+        upsert_of(record)
+        kept = replace(record, value=kept_value(record.key, record.value))
+        return self._note(lambda: self._handle.upsert_record(kept))
+
+    def clear(self) -> Pending[int]:
+        """See `Session.clear`."""
+        return self._note(self._handle.clear)
+
+
+class NamespaceCalls(BatchCalls[Namespace]):
+    """The calls of a batch on one namespace."""
+
+    __slots__ = ()
+
+    def items(self) -> Pending[list[tuple[str, Any]]]:
+        """See `Namespace.items`."""
+        return self._note(self._handle.items)
+
+    def clear(self) -> Pending[int]:
+        """See `Namespace.clear`."""
+        return self._note(self._handle.clear)
+
+
+def kept_values(mapping: Mapping[str, Json], check_key: Callable[[object], object]) -> dict[str, Json]:
+    """Values by their keys, both checked, unmoved by what the caller does to them from now on."""
+    kept: dict[str, Json] = {}
+    for key, value in mapping.items():
+        check_key(key)
+        kept[key] = kept_value(key, value)
+    return kept
+
+
+def kept_value(key: str, value: Json) -> Json:
+    """A value, checked, unmoved by what the caller does to it from now on (R19)."""
+    text = encode_value(key, value)
+    return decode_value(text) if isinstance(value, (list, dict)) else value
