@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_AT_ONCE = 256
-"""Calls of one batch that are under way at the same time: more make no round trip cheaper."""
+_AT_ONCE = 64
+"""Calls of one batch that are under way at the same time.
+
+More make no round trip cheaper, and where sessions are cold each waits longer for SQL, within its time-out.
+"""
 _NEW = "has not begun: use it by async with"
 
 

@@ -25,6 +25,7 @@ from sessioncache.hot.line import Line
 from sessioncache.sync.portal import Portal
 from sessioncache.testing import InMemorySessionCache
 from sessioncache.tiers import Tiers
+from tests.forking import in_child
 from tests.helpers import Urls, connect, drain, evict
 from tests.servers import RedisServer
 from tests.waiting import wait_until_async
@@ -325,3 +326,22 @@ def test_a_synchronous_batch_is_sent_at_once(small_urls: Urls) -> None:
             batch.get("ada", "none")
         with cache.batch() as batch, pytest.raises(ConfigurationError):
             batch.on(cache)  # type: ignore[call-overload]
+
+
+def test_a_batch_from_before_a_fork_writes_nothing_in_the_child(small_urls: Urls) -> None:
+    with sync.SessionCache.connect(small_urls.redis, small_urls.database, app="app") as cache:
+        session = cache.create("ada", session_id="s1")
+        batch = cache.batch()
+        batch.__enter__()
+        batch.on(session).set("a", 1)
+
+        def work() -> object:
+            with pytest.raises(ConfigurationError, match="before this process was forked"):
+                batch.__exit__(None, None, None)
+            with cache.batch() as own:
+                own.on(session).set("b", 2)
+            return session.get("a"), session.get("b")
+
+        assert in_child(work) == [None, 2]
+        batch.__exit__(None, None, None)
+        assert (session.get("a"), session.get("b")) == (1, 2)
