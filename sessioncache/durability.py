@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from sessioncache.deadline import within
-from sessioncache.durable.tier import Evidence
 from sessioncache.entries import Entry
 from sessioncache.errors import (
     DeadLetterError,
@@ -23,6 +23,9 @@ from sessioncache.hot.vitals import SILENT
 from sessioncache.ledger import Ledger, Pending, fingerprint
 from sessioncache.revisions import DIGITS, ZERO, decode_revision
 from sessioncache.tiers import Tiers
+
+if TYPE_CHECKING:
+    from sessioncache.durable.reading import Evidence
 
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25

@@ -15,8 +15,7 @@ from functools import partial
 
 from sessioncache.deadline import within
 from sessioncache.deletion import Deletion
-from sessioncache.durable.erasing import Owned, Tombstone
-from sessioncache.durable.errors import FencedOff
+from sessioncache.durable.answers import FencedOff, Owned, Tombstone
 from sessioncache.errors import DurableTierUnavailableError
 from sessioncache.hot.calls import Deleted, Gone, Need, Stamp, TokenLost, Unready
 from sessioncache.hot.layout import Place

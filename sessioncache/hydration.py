@@ -7,12 +7,11 @@ import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sessioncache.dates import json_size
 from sessioncache.deadline import seconds_left
-from sessioncache.durable.errors import FencedOff
-from sessioncache.durable.tier import DurableTier
+from sessioncache.durable.answers import FencedOff
 from sessioncache.entries import Head, StoredScope
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.hot.calls import Gone, TokenLost, Unready
@@ -21,6 +20,9 @@ from sessioncache.hot.tier import HotTier
 from sessioncache.registrar import Registrar
 from sessioncache.revisions import decode_revision, encode_revision
 from sessioncache.scopes import ScopeKind
+
+if TYPE_CHECKING:
+    from sessioncache.durable.tier import DurableTier
 
 _WAIT = 0.02
 """Most seconds between two looks at a scope that another loader is loading."""

@@ -7,10 +7,9 @@ import logging
 import secrets
 from collections.abc import Mapping
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 from sessioncache.deadline import within
-from sessioncache.durable.migrate import check_schema
-from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.link import HotLink
@@ -23,6 +22,9 @@ from sessioncache.settings import (
     TOMBSTONE_RETENTION,
     CacheSettings,
 )
+
+if TYPE_CHECKING:
+    from sessioncache.durable.tier import DurableTier
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +63,6 @@ class Installation:
             _compare("Redis", hot, self._ours)
             try:
                 with within(_PATIENCE) if hot else nullcontext():
-                    await check_schema(self._durable.engine)
                     await self._check_durable(hot)
             except DurableTierUnavailableError:
                 if not hot:
@@ -72,6 +73,9 @@ class Installation:
             self.checked = True
 
     async def _check_durable(self, hot: Mapping[str, str]) -> None:
+        from sessioncache.durable.migrate import check_schema
+
+        await check_schema(self._durable.engine)
         stored = await self._durable.read_layout()
         _compare("the database", stored, self._ours)
         record = {**self._ours, INSTALLATION: hot.get(INSTALLATION) or secrets.token_hex(8)}

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from sessioncache.durable.tier import DurableTier, Swap
+from sessioncache.durable.answers import Swap
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.incarnations import Incarnations
+
+if TYPE_CHECKING:
+    from sessioncache.durable.tier import DurableTier
 
 logger = logging.getLogger(__name__)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from typing import TYPE_CHECKING
 
-from sessioncache.durable.errors import FencedOff
-from sessioncache.durable.tier import DurableTier
+from sessioncache.durable.answers import FencedOff
 from sessioncache.hot.calls import TokenLost
 from sessioncache.hot.layout import Place
 from sessioncache.hot.merging import Merging
 from sessioncache.registrar import Registrar
+
+if TYPE_CHECKING:
+    from sessioncache.durable.tier import DurableTier
 
 logger = logging.getLogger(__name__)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
 from sessioncache.deadline import seconds_left, within
-from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.home import Home
 from sessioncache.hot.backlog import Backlog
@@ -28,6 +27,9 @@ from sessioncache.pressure import Pressure
 from sessioncache.registrar import Registrar
 from sessioncache.revalidation import Revalidator
 from sessioncache.settings import CacheSettings
+
+if TYPE_CHECKING:
+    from sessioncache.durable.tier import DurableTier
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sessioncache.durable.fence import Swap
+from sessioncache.durable.answers import Swap
 from sessioncache.durable.migrate import upgrade_schema
 from sessioncache.durable.tier import DurableTier
 from tests.durable_helpers import count_rows

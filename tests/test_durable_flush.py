@@ -13,8 +13,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import bulk, flushing
+from sessioncache.durable.answers import Swap
 from sessioncache.durable.errors import RefusedDataError, StaleReadingError
-from sessioncache.durable.fence import Swap
 from sessioncache.durable.tier import DurableTier
 from sessioncache.durable.transactions import writing
 from sessioncache.entries import Dirt

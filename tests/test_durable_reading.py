@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from sessioncache.durable import reading
-from sessioncache.durable.errors import FencedOff
+from sessioncache.durable.answers import FencedOff
 from sessioncache.durable.tier import DurableTier
 from sessioncache.entries import Entry, Head
 from sessioncache.scopes import ScopeRef

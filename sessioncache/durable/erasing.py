@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import bulk, schema
-from sessioncache.durable.errors import FencedOff
+from sessioncache.durable.answers import FencedOff, Owned, Tombstone
 from sessioncache.durable.fence import lock_fences
 from sessioncache.scopes import ScopeKind, ScopeRef, app_id, bare_id
 
@@ -22,23 +21,6 @@ _SESSION = schema.session.c
 _USER = schema.user_scope.c
 _MOST = 500
 """Scopes that one statement names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tombstone:
-    """A session that was deleted hot, and at which revision."""
-
-    session: ScopeRef
-    revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """A session of the user as SQL has it."""
-
-    session: ScopeRef
-    entries: dict[str, int]
-    """Namespace ('' for plain keys) -> living entries."""
 
 
 async def read_owned(connection: AsyncConnection, user: ScopeRef) -> list[Owned]:

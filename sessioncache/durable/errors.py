@@ -1,4 +1,4 @@
-"""What goes wrong in the durable tier: three private signals, and the one place where the drivers' errors are sorted.
+"""What goes wrong in the durable tier: two private signals, and the one place where the drivers' errors are sorted.
 
 Messages name the driver's error class and SQLSTATE, never its text: that may quote parameters, hence state.
 """
@@ -6,7 +6,7 @@ Messages name the driver's error class and SQLSTATE, never its text: that may qu
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy.exc import DBAPIError, DisconnectionError, StatementError
@@ -43,14 +43,6 @@ _SAYINGS = {
 
 class RefusedDataError(Exception):
     """The database or its driver refuses something of the batch as data; nothing was written."""
-
-
-class FencedOff(Exception):  # noqa: N818 - a signal, which callers answer by registering
-    """The fence of `buckets` does not name the incarnation that was given; nothing was read."""
-
-    def __init__(self, buckets: Iterable[int]) -> None:
-        self.buckets = frozenset(buckets)
-        super().__init__(f"the fence names another incarnation for buckets {sorted(self.buckets)}")
 
 
 class StaleReadingError(Exception):

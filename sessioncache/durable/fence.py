@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
 from typing import Any
 
 from sqlalchemy import ColumnClause, Insert, Table, bindparam, literal_column, select, update
@@ -11,22 +10,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
+from sessioncache.durable.answers import Swap
 from sessioncache.durable.bulk import CLOCK, NOW
 
 _CHUNK = 1000
-
-
-class Swap(Enum):
-    """What became of one swap."""
-
-    CURRENT = "current"
-    """The fence named the new incarnation already."""
-    SWAPPED = "swapped"
-    """The fence names the new incarnation now."""
-    MOVED = "moved"
-    """Somebody else changed the fence meanwhile: read it again."""
-    REPLACED = "replaced"
-    """The new incarnation was registered once and replaced: it never comes back."""
 
 
 Changes = Mapping[int, tuple[str | None, str]]

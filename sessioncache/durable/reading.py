@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.dates import dated
 from sessioncache.durable import schema
+from sessioncache.durable.answers import FencedOff
 from sessioncache.durable.bulk import CLOCK
-from sessioncache.durable.errors import FencedOff
 from sessioncache.durable.fence import read_fences
 from sessioncache.durable.heads import head_of
 from sessioncache.entries import Entry, Head, StoredScope

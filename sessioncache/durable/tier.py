@@ -11,9 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.util import greenlet_spawn
 
 from sessioncache.durable import erasing, fence, flushing, layout, listing, purging, reading
+from sessioncache.durable.answers import Owned, Swap, Tombstone
 from sessioncache.durable.engine import create_engine, prepare_engine
-from sessioncache.durable.erasing import Owned, Tombstone
-from sessioncache.durable.fence import Swap
 from sessioncache.durable.flushing import FlushResult
 from sessioncache.durable.reading import Evidence
 from sessioncache.durable.transactions import abandonable, finished, tidy_file, writing
@@ -24,7 +23,7 @@ from sessioncache.positions import Order, Owner, Position
 from sessioncache.scopes import ScopeRef
 from sessioncache.settings import TOMBSTONE_RETENTION
 
-__all__ = ["DurableTier", "Evidence", "FlushResult", "Swap"]
+__all__ = ["DurableTier", "Evidence", "FlushResult"]
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,9 +7,6 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import event
-from sqlalchemy.pool import QueuePool
-
 from sessioncache.cache import SessionCache
 from sessioncache.connecting import DATA_DIR, DATABASE_URL, DEFAULT_DATA_DIR, REDIS_URL, Connecting
 from sessioncache.errors import ConfigurationError
@@ -92,6 +89,9 @@ class Connection:
             return self._cache
 
     async def _open(self) -> SessionCache:
+        from sqlalchemy import event
+        from sqlalchemy.pool import QueuePool
+
         cache = await self.recipe.begin()
         engine = cache._tiers.durable.engine
         pool = engine.pool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sessioncache.durable.erasing import Owned, Tombstone
+from sessioncache.durable.answers import Owned, Tombstone
 from sessioncache.durable.tier import DurableTier
 from sessioncache.entries import StoredHead
 from sessioncache.hot.layout import Layout, head_of

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sessioncache import SessionCache
-from sessioncache.durable.erasing import Owned, Tombstone
+from sessioncache.durable.answers import Owned, Tombstone
 from sessioncache.scopes import ScopeRef
 from tests import durable_helpers
 from tests.helpers import Urls, drain, evict, fetch, head_row, raw, session

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from sessioncache.comparing import compare
 from sessioncache.deadline import within
-from sessioncache.durable.errors import FencedOff
+from sessioncache.durable.answers import FencedOff
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, OutcomeUnknownError
 from sessioncache.restoring import hot_pages
 from sessioncache.retention import expire
