@@ -17,6 +17,7 @@ from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableE
 from sessioncache.hot.calls import Gone, TokenLost, Unready
 from sessioncache.hot.layout import Place, fields_of, user_field
 from sessioncache.hot.tier import HotTier
+from sessioncache.readings import Readings
 from sessioncache.registrar import Registrar
 from sessioncache.revisions import decode_revision, encode_revision
 from sessioncache.scopes import ScopeKind
@@ -54,7 +55,7 @@ class Hydrator:
 
     def __init__(self, hot: HotTier, durable: DurableTier, registrar: Registrar) -> None:
         self._hot = hot
-        self._durable = durable
+        self._readings = Readings(durable)
         self._registrar = registrar
         self._loading: dict[Place, asyncio.Future[None]] = {}
 
@@ -119,7 +120,7 @@ class Hydrator:
         token = taken.value
         kept = False
         try:
-            (stored,) = await self._durable.read_scopes([(place.ref, taken.incarnation.decode())])
+            stored = await self._readings.read(place.ref, taken.incarnation.decode())
             yield Found(token, stored, taken.birth)
             kept = keep
         except FencedOff as fenced:
