@@ -232,7 +232,7 @@ class Handle(ABC):
             changes.setdefault(scope, []).append(Operation(b"S", name, encode_value(key, value)))
         if isinstance(delete, str):
             raise InvalidNameError("delete takes several keys, not a str")
-        for key in delete:
+        for key in dict.fromkeys(delete):
             if key in mapping:
                 raise InvalidNameError(f"the key {key!r} is both set and deleted")
             scope, name = self._split(key)

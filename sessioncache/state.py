@@ -16,7 +16,10 @@ _LARGE = 16_384
 
 
 class State(Mapping[str, Any]):
-    """A read-only view of what a handle last read and wrote; every access decodes a value of its own."""
+    """A read-only view of what a handle last read and wrote; every access decodes a value of its own.
+
+    It may show what the handle writes from then on; what is read anew is seen in a view that is asked for after that.
+    """
 
     __slots__ = ("_values",)
 
@@ -43,7 +46,7 @@ class State(Mapping[str, Any]):
 class _Layer:
     """The keys of one scope: a reading, taken apart when it is looked at, and what was told since."""
 
-    __slots__ = ("_content", "_late", "_prefix", "_values", "held", "is_large", "is_steady")
+    __slots__ = ("_content", "_late", "_prefix", "_values", "held", "is_large", "is_steady", "told")
 
     def __init__(self, prefix: str, content: Content | None = None, *, is_steady: bool = False) -> None:
         self._prefix, self._content = prefix, content
@@ -51,6 +54,8 @@ class _Layer:
         self._late: dict[str, bytes | None] = {}
         self.held = content.version if content else b""
         """The version of the scope that all of this is as new as; empty where that is not known."""
+        self.told = 0
+        """When that version was told."""
         self.is_steady = is_steady
         """Whether the scope was found as it had been when it was read last."""
         self.is_large = content is not None and sum(map(len, content.fields.values())) > _LARGE
@@ -80,7 +85,8 @@ class _Layer:
 
     def copy(self) -> _Layer:
         other = _Layer(self._prefix, is_steady=self.is_steady)
-        other._values, other.held, other.is_large = self.values.copy(), self.held, self.is_large
+        other._values, other.held, other.told = self.values.copy(), self.held, self.told
+        other.is_large = self.is_large
         return other
 
 
@@ -135,10 +141,11 @@ class Known:
         """A write through this handle, which was told of key by key, took a scope from one version to another."""
         layer = self._layer(scope)
         layer.held = after if layer.held and layer.held == before else b""
+        self._tell(layer)
 
     def read(self, began: int, scope: KeyScope, key: str, value: bytes | None, version: bytes) -> None:
         """A reading of a version of a scope found a key, or did not (None)."""
-        if _is_older(version, self._layer(scope).held):
+        if self._is_outdated(began, scope, version):
             return
         if not self._is_overtaken(began, key, value[:DIGITS] if value else b""):
             self._put(scope, key, value)
@@ -148,10 +155,12 @@ class Known:
         before = self._layers.get(scope)
         if before is None:
             self._layers[scope] = _Layer(prefix, content)
-        elif not _is_older(content.version, before.held):
+            self._tell(self._layers[scope])
+        elif not self._is_outdated(began, scope, content.version):
             layer = _Layer(prefix, content, is_steady=bool(before.held) and before.held == content.version)
             if self._count > began:
                 self._keep_newer(began, scope, before, layer)
+            self._tell(layer)
             self._layers[scope] = layer
         self._merged = None
 
@@ -177,6 +186,15 @@ class Known:
         if scope not in self._layers:
             self._layers[scope] = _Layer("")
         return self._layers[scope]
+
+    def _tell(self, layer: _Layer) -> None:
+        self._count += 1
+        layer.told = self._count
+
+    def _is_outdated(self, began: int, scope: KeyScope, version: bytes) -> bool:
+        """Whether a newer version was told after a call had begun that found this one."""
+        layer = self._layer(scope)
+        return layer.told > began and _is_older(version, layer.held)
 
     def _is_overtaken(self, began: int, key: str, revision: bytes) -> bool:
         """Whether a newer write of the key was told after a call had begun."""

@@ -93,15 +93,19 @@ def _array(kind: type[K], values: Sequence[Any], encode: Callable[[Any], bytes])
     return kind(b"".join(parts))
 
 
-async def teach(connection: AsyncConnection) -> None:
-    """Let a connection of psycopg's take arrays as they are."""
+async def teach(connection: AsyncConnection) -> bool:
+    """Let a connection of psycopg's take arrays as they are; whether it does.
+
+    One whose client encoding is another than UTF-8 would take their texts for something else.
+    """
     raw = await connection.get_raw_connection()
     if _REGISTERED in raw.info:
-        return
+        return bool(raw.info[_REGISTERED])
     from psycopg.adapt import Dumper
     from psycopg.pq import Format
 
     driver: Any = raw.driver_connection
+    raw.info[_REGISTERED] = driver.info.encoding == "utf-8"
     for kind in (TextArray, BigintArray, BooleanArray):
         dumper = type(
             f"{kind.__name__}Dumper",
@@ -109,4 +113,4 @@ async def teach(connection: AsyncConnection) -> None:
             {"format": Format.BINARY, "oid": kind.oid, "dump": lambda self, array: bytes(array)},
         )
         driver.adapters.register_dumper(kind, dumper)
-    raw.info[_REGISTERED] = True
+    return bool(raw.info[_REGISTERED])

@@ -16,7 +16,7 @@ from sqlalchemy import Table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
-from sessioncache.durable.arrays import ARRAYS, Array, teach
+from sessioncache.durable.arrays import ARRAYS, teach
 
 Row = tuple[Any, ...]
 Id = tuple[str, ...]
@@ -91,10 +91,11 @@ class BulkTable:
             result = await connection.exec_driver_sql(self._postgresql_revisions, await self._arrays(connection, ids))
         return {tuple(row[:-1]): row[-1] for row in result}
 
-    async def _arrays(self, connection: AsyncConnection, rows: Sequence[Row]) -> tuple[Array, ...]:
+    async def _arrays(self, connection: AsyncConnection, rows: Sequence[Row]) -> tuple[Sequence[Any], ...]:
         """The first columns of rows, as many as they have."""
-        await teach(connection)
         columns = zip(*rows, strict=True)
+        if not await teach(connection):
+            return tuple(map(list, columns))
         return tuple(ARRAYS[kind](column) for kind, column in zip(self.types, columns, strict=False))
 
     @cached_property

@@ -19,6 +19,8 @@ Reply = Any
 
 _STALE_AFTER = 1.0
 """Seconds of idleness after which the end of a connection may not have been noticed yet."""
+_LINGER = 1.0
+"""Seconds in which a server that does not read may still take what a closed connection has for it."""
 _INCOMPLETE = object()
 _NEVER = float("inf")
 
@@ -73,7 +75,7 @@ class Line(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         """Whether new calls may use it."""
-        return not self._retired and not self.lost
+        return not self._retired and not self.lost and not self._transport.is_closing()
 
     @property
     def idle(self) -> bool:
@@ -118,12 +120,14 @@ class Line(asyncio.Protocol):
     def close(self) -> None:
         """Close at once: who still waits gets LostError."""
         self._retired = True
-        self._transport.close()  # what was sent still goes out
+        self._transport.close()  # what was sent still goes out, if the server takes it
+        if self._transport.get_write_buffer_size():
+            self._loop.call_later(_LINGER, self._transport.abort)
 
     def _leave(self) -> None:
         leaving, self._leaving = self._leaving, []
         going = [exchange for exchange in leaving if not exchange.answer.done()]
-        if self.lost:
+        if self.lost or self._transport.is_closing():
             self._fail(going)
             return
         for exchange in going:

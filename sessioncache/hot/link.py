@@ -150,6 +150,8 @@ class HotLink:
 
     async def exchange(self, commands: Sequence[Sequence[Argument]], scripts: dict[bytes, Script]) -> list[Reply]:
         """Send commands in one round trip; the replies in order, errors of Redis among them."""
+        if not commands:
+            return []
         replies = await self._exchange(commands)
         for place, reply in enumerate(replies):
             if isinstance(reply, NoScriptError):

@@ -180,3 +180,20 @@ async def test_a_closed_link_lets_calls_under_way_end_and_takes_no_more(proxy: P
     proxy.resume()
     assert await call == b"last"
     await wait_until_async(lambda: not proxy.connected, 5, "the connection is closed")
+
+
+async def test_a_call_that_met_a_closing_connection_was_not_sent(link: HotLink) -> None:
+    line = link._line
+    assert line is not None
+    exchange = asyncio.ensure_future(link.command(b"ECHO", "first"))
+    waiting = asyncio.ensure_future(link.command(b"ECHO", "second"))
+    await asyncio.sleep(0)
+    line._transport.abort()  # before those leave that came after the first
+    assert await waiting == b"second", "over another connection"
+    with pytest.raises(UnansweredError):
+        await exchange
+
+
+async def test_an_exchange_of_no_commands_is_none(link: HotLink) -> None:
+    assert await link.exchange([], {}) == []
+    assert await link.command(b"ECHO", "next") == b"next"

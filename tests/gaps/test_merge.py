@@ -144,3 +144,25 @@ async def test_whoever_holds_a_scope_that_was_merged_in_the_same_incarnation_rea
     (after,) = await bench.hot.look(plan, [before.version])
     assert after is not None
     assert set(after.entries) == {"k", "lost"}
+
+
+async def test_a_scope_that_was_merged_and_evicted_is_another_than_it_was_before(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    written = await bench.write(place, put("k", '"hot"'), put("lost", '"hot"'))
+    await bench.acknowledge(await bench.dirt(place))
+    bench.ask("HDEL", place.hash, "=lost")
+    plan = bench.hot.plan([Wanted(place)])
+    (before,) = await bench.hot.read_whole(plan)
+    await bench.merging.flag(place, written.revision)
+    revision = decode_revision(written.revision)
+    rows = [Entry(key, revision, b'"hot"') for key in ("k", "lost")]
+    await bench.merge(place, *rows)
+    for _ in range(2):
+        bench.ask("DEL", place.hash)
+        await bench.install(place, rows, known=revision)
+        (after,) = await bench.hot.look(plan, [before.version])
+        assert after is not None
+        assert set(after.entries) == {"k", "lost"}
+        assert after.head[b"v"] == written.revision, "the values are those that SQL has"
+        before = after

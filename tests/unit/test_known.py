@@ -81,17 +81,17 @@ def test_a_later_reading_counts_also_where_redis_forgot_and_is_older() -> None:
 
 def test_a_reading_of_one_scope_leaves_the_others_as_they_are() -> None:
     known = Known()
-    known.replace(0, SESSION, "", content(1, k=rev(1) + b"1"))
-    known.replace(0, APP, "app:", content(1, k=rev(1) + b"2"))
+    known.replace(known.begin(), SESSION, "", content(1, k=rev(1) + b"1"))
+    known.replace(known.begin(), APP, "app:", content(1, k=rev(1) + b"2"))
     assert known.values == {"k": rev(1) + b"1", "app:k": rev(1) + b"2"}
-    known.replace(0, APP, "app:", content(3, x=rev(3) + b"3"))
+    known.replace(known.begin(), APP, "app:", content(3, x=rev(3) + b"3"))
     assert known.values == {"k": rev(1) + b"1", "app:x": rev(3) + b"3"}
     assert known.keys_of(APP) == ["app:x"]
 
 
 def test_writes_after_a_reading_that_nobody_looked_at_are_seen() -> None:
     known = Known()
-    known.replace(0, SESSION, "", content(1, gone=rev(1) + b"1", kept=rev(1) + b"1"))
+    known.replace(known.begin(), SESSION, "", content(1, gone=rev(1) + b"1", kept=rev(1) + b"1"))
     known.write(known.begin(), SESSION, "gone", rev(2), None)
     known.write(known.begin(), SESSION, "new", rev(3), b"3")
     assert known.values == {"kept": rev(1) + b"1", "new": rev(3) + b"3"}
@@ -100,13 +100,13 @@ def test_writes_after_a_reading_that_nobody_looked_at_are_seen() -> None:
 def test_nothing_is_said_to_be_held_until_it_was_seen_twice_the_same() -> None:
     known = Known()
     assert known.versions() == {}
-    known.replace(0, SESSION, "", content(1))
+    known.replace(known.begin(), SESSION, "", content(1))
     assert known.versions() == {}, "small, and it may change all the time"
-    known.replace(0, SESSION, "", content(1))
+    known.replace(known.begin(), SESSION, "", content(1))
     assert known.versions() == {SESSION: version(1)}
-    known.replace(0, SESSION, "", content(2))
+    known.replace(known.begin(), SESSION, "", content(2))
     assert known.versions() == {}
-    known.replace(0, SESSION, "", content(3, large=rev(3) + b"x" * 20_000))
+    known.replace(known.begin(), SESSION, "", content(3, large=rev(3) + b"x" * 20_000))
     assert known.versions() == {SESSION: version(3)}, "large: always worth asking"
 
 
@@ -114,7 +114,7 @@ def steady(number: int) -> Known:
     """A handle that holds a scope at a revision."""
     known = Known()
     for _ in range(2):
-        known.replace(0, SESSION, "", content(number))
+        known.replace(known.begin(), SESSION, "", content(number))
     return known
 
 
@@ -130,12 +130,21 @@ def test_a_write_of_ours_takes_what_is_held_along_only_from_the_version_held() -
 
 def test_readings_that_are_older_than_what_is_held_change_nothing() -> None:
     known = steady(5)
+    reading = known.begin()
     known.write(known.begin(), SESSION, "k", rev(6), b"6")
     known.advance(SESSION, version(5), version(6))
-    known.read(known.begin(), SESSION, "k", None, version(5))
-    known.replace(known.begin(), SESSION, "", content(4))
+    known.read(reading, SESSION, "k", None, version(5))
+    known.replace(reading, SESSION, "", content(4))
     assert known.values == {"k": rev(6) + b"6"}
     assert known.versions() == {SESSION: version(6)}
+
+
+def test_what_is_older_counts_where_the_call_began_after_what_is_held() -> None:
+    known = steady(5)
+    known.read(known.begin(), SESSION, "k", rev(3) + b"3", version(4))
+    assert known.values == {"k": rev(3) + b"3"}, "Redis lost what it had, and SQL knows less"
+    known.replace(known.begin(), SESSION, "", content(4, k=rev(2) + b"2"))
+    assert known.values == {"k": rev(2) + b"2"}
 
 
 def test_a_handle_that_goes_its_own_way_takes_what_is_held_along() -> None:

@@ -51,10 +51,16 @@ class Flusher:
             try:
                 async for batch in found:
                     if len(running) >= self._tiers.durable.writers:
-                        done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                        rows += sum(one.result() for one in done)
+                        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                        for one in [one for one in running if one.done()]:
+                            rows += one.result()
+                            running.discard(one)
                     running.add(asyncio.ensure_future(self._settle_batch(batch, read_after)))
                 return rows + sum(await asyncio.gather(*running))
+            except asyncio.CancelledError:
+                for one in running:
+                    one.cancel()
+                raise
             finally:
                 await asyncio.gather(*running, return_exceptions=True)
 

@@ -124,7 +124,10 @@ if left > 0 then
   call('PERSIST', hash)
 end
 set('i', inc)
-if own then top = top + 1 end -- whoever holds the scope as it was sees that it is another
+if own then -- whoever holds the scope as it was sees that it is another, also once it was read from SQL, which knows no better
+  top = top + 1
+  call('HSET', ctl, 'm:' .. member, rev_digits(top))
+end
 if #ARGV[4] > 32 then set('l', rev_digits(next_revision(top))) end -- never the birth: SQL may know of namespaces
 set('r', rev_digits(top))
 if replaced and not took_head then set('v', rev_digits(top)) end -- R2: whoever relies on the values as they were is told

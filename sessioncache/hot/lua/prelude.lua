@@ -2,6 +2,7 @@
 --
 -- Keys of bucket {b}, all in one hash slot; only the first two kinds are passed in KEYS, the rest follow from them:
 --   P:{b}:ctl                 hash    control: incarnation, replid, registered, delay, ops; t:MEMBER token, c:MEMBER claim,
+--                                     m:MEMBER revision at which a scope was merged;
 --                                     l:MEMBER run lease (incarnation, birth, token, expiry); w:NAME worker; counters
 --                                     rows, flushes, hydrates, conflicts, lag:STEP
 --   P:{b}:h:MEMBER            hash    a scope; MEMBER is its kind and id
