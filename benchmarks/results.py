@@ -10,8 +10,9 @@ import fcntl
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -60,13 +61,27 @@ def _rounded(value: Any) -> Any:
 
 
 def machine() -> dict[str, Any]:
-    """Where and when it was measured."""
+    """Where it was measured."""
     return {
         "machine_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "machine_python": platform.python_version(),
         "machine_system": f"{platform.system()} {platform.machine()}",
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def measured(part: str, before: str, after: str) -> dict[str, str]:
+    """When and of which code a part was measured: figures of code that changed meanwhile are of neither."""
+    code = before if before == after else f"{before}, then {after}: measure again"
+    return {f"{part}_measured_at": datetime.now(UTC).isoformat(timespec="seconds"), f"{part}_code": code}
+
+
+def code_version() -> str:
+    """The commit of this checkout, with ``-dirty`` where something is not committed; empty where there is no git."""
+    command = ["git", "describe", "--always", "--dirty"]
+    with suppress(OSError):
+        done = subprocess.run(command, cwd=DEFAULT.parent, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+    return ""
 
 
 # ---- the file

@@ -39,10 +39,13 @@ def progress(out: Console) -> Iterator[Say]:
 
 def measure(part: Part, rounds: int | None, say: Say) -> Outcome:
     """Run a part; where a server is not installed, its figures are missing for that reason."""
+    code = results.code_version()
     try:
-        return asyncio.run(part.run(rounds or part.rounds, say))
+        outcome = asyncio.run(part.run(rounds or part.rounds, say))
     except Missing as error:
-        return Outcome(results.missing(part.keys, str(error)))
+        outcome = Outcome(results.missing(part.keys, str(error)))
+    outcome.figures |= results.measured(part.name, code, results.code_version())
+    return outcome
 
 
 def chosen_parts(names: Sequence[str] | None) -> list[Part]:

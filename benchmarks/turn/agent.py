@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.turn import plan
 from benchmarks.turn.contender import Contender
@@ -38,6 +38,14 @@ class Tiers:
     """The same through the proxy that delays replies."""
     connections: int = 32
     """Of each write-through contender."""
+
+
+class Stretch(NamedTuple):
+    """When it began and ended, in seconds of the clock that all processes share; CPU seconds of this process."""
+
+    began: float
+    ended: float
+    cpu: float
 
 
 async def connect(name: str, tiers: Tiers) -> Contender:
@@ -103,12 +111,12 @@ class Agent:
             taken.append(time.perf_counter_ns() - began)
         return median(taken) / 1_000
 
-    async def many(self, name: str, in_flight: int, first: int = 0, last: int = plan.SESSIONS) -> tuple[float, float]:
-        """Turn each session once, by so many tasks; when it began and ended, by the clock that all processes share."""
+    async def many(self, name: str, in_flight: int, first: int = 0, last: int = plan.SESSIONS) -> Stretch:
+        """Turn each session once, by so many tasks."""
         gc.collect()
-        began = time.monotonic()
+        began, used = time.monotonic(), time.process_time()
         await _shared_out(self._contenders[name].turn, range(first, last), in_flight)
-        return began, time.monotonic()
+        return Stretch(began, time.monotonic(), time.process_time() - used)
 
     async def steady(self, names: list[str], in_flight: int, warm: float, seconds: float) -> float:
         """Turns a second over some seconds, after some that do not count.

@@ -7,6 +7,7 @@ caches take turns instead: each finds what the other one wrote.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -17,6 +18,7 @@ from benchmarks.measuring import Spread, alternate, ratios, table
 from benchmarks.part import Outcome, Part, Say
 from benchmarks.results import figure, missing
 from benchmarks.turn import plan
+from benchmarks.turn.agent import Stretch
 from benchmarks.turn.stage import AgentProcess, Stage, opened, prepare
 
 IN_FLIGHT = 64
@@ -41,6 +43,7 @@ class Turning:
         self._say = say
         self.contenders = HOT if stage.missing else HOT + SQL
         self._agents = [stage.start_agent()]
+        self._cpu: dict[tuple[str, int, bool], list[float]] = defaultdict(list)
         self._changer = stage.start_agent(connections=8)
 
     @property
@@ -79,8 +82,13 @@ class Turning:
         for place, agent in enumerate(agents):
             part = {"first": place * share, "last": (place + 1) * share}
             agent.tell("many", name=name, in_flight=IN_FLIGHT // processes, **part)
-        times: list[tuple[float, float]] = [agent.hear() for agent in agents]
-        return processes * share / (max(ended for _, ended in times) - min(began for began, _ in times))
+        stretches = [Stretch(*agent.hear()) for agent in agents]
+        self._cpu[name, processes, changed].append(sum(one.cpu for one in stretches) / processes / share * 1e6)
+        return processes * share / (max(one.ended for one in stretches) - min(one.began for one in stretches))
+
+    def cpu(self, name: str) -> list[float]:
+        """Microseconds of CPU that the process took for a turn, one number a round: other jobs count little."""
+        return self._cpu[name, 1, True][1:]
 
     async def steady(self, *names: str) -> float:
         """Turns a second of a longer stretch; the worker has nothing to do before it."""
@@ -127,7 +135,9 @@ async def _changed(turning: Turning, rounds: int, outcome: Outcome) -> None:
     names = turning.contenders
     alone = await turning.rounds("1 in flight", {n: partial(turning.alone, n) for n in names}, rounds)
     many = await turning.rounds(f"{IN_FLIGHT} in flight", {n: partial(turning.many, n) for n in names}, rounds)
+    cpu = {name: turning.cpu(name) for name in names}
     for name in names:
+        outcome.figures |= figure(_key(name, "cpu_us_64"), Spread.of(cpu[name]))
         outcome.figures |= figure(_key(name, "p50_us"), Spread.of(alone[name]))
         outcome.figures |= figure(_key(name, "rate_64"), Spread.of(many[name]))
     for key, found, other in (
@@ -135,6 +145,7 @@ async def _changed(turning: Turning, rounds: int, outcome: Outcome) -> None:
         ("turn_p50_ratio_msgspec", alone, "naive_msgspec"),
         ("turn_rate_ratio_64", many, "naive"),
         ("turn_rate_ratio_64_msgspec", many, "naive_msgspec"),
+        ("turn_cpu_ratio_64", cpu, "naive"),
         ("limit_share_64", many, "limit"),
     ):
         outcome.figures |= figure(key, ratios(found["ours"], found[other]))
@@ -143,6 +154,7 @@ async def _changed(turning: Turning, rounds: int, outcome: Outcome) -> None:
         outcome.figures |= figure("write_through_ratio_64_idle_worker", idle)
     outcome.tables.append(_table("A turn, 1 in flight, changed by another process: µs, p50", alone))
     outcome.tables.append(_table(f"Turns a second, {IN_FLIGHT} in flight, changed by another process", many))
+    outcome.tables.append(_table(f"CPU of the client's process: µs a turn, {IN_FLIGHT} in flight", cpu))
 
 
 async def _unchanged(turning: Turning, rounds: int, outcome: Outcome) -> None:
@@ -205,11 +217,11 @@ _SQL_KEYS = (
     "write_through_delay_ratio_64",
     "write_through_ratio_64_idle_worker",
     "turn_rate_64_with_worker",
-    *(f"{name}_{what}" for name in SQL for what in ("p50_us", "rate_64")),
+    *(f"{name}_{what}" for name in SQL for what in ("p50_us", "rate_64", "cpu_us_64")),
 )
 _KEYS = (
     *(f"turn_{what}{with_}" for what in ("p50_ratio", "rate_ratio_64") for with_ in ("", "_msgspec")),
-    *(f"turn_{what}" for what in ("p50_us", "rate_64")),
+    *(f"turn_{what}" for what in ("p50_us", "rate_64", "cpu_us_64", "cpu_ratio_64")),
     *(f"turn_unchanged_{what}" for what in ("p50_us", "rate_64", "p50_ratio", "rate_ratio_64")),
     *(f"turn_{what}_64_processes_{count}" for what in ("rate", "rate_ratio") for count in (2, 4)),
     "limit_share_64",

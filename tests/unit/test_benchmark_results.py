@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measuring import Spread, ratios
-from benchmarks.results import figure, merged, missing, read, record
+from benchmarks.results import figure, measured, merged, missing, read, record
 
 
 def test_a_figure_has_its_quartiles_beside_it() -> None:
@@ -43,6 +43,11 @@ def test_figures_are_rounded_to_four_digits() -> None:
 
 def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
     assert ratios([2, 40, 9], [1, 10, 3]).middle == 3
+
+
+def test_figures_of_code_that_changed_meanwhile_say_so() -> None:
+    assert measured("turn", "a1", "a1")["turn_code"] == "a1"
+    assert measured("turn", "a1", "b2")["turn_code"] == "a1, then b2: measure again"
 
 
 def test_there_are_no_figures_before_the_first_run(tmp_path: Path) -> None:
