@@ -24,6 +24,8 @@ from benchmarks.turn.stage import AgentProcess, Stage, opened, prepare
 IN_FLIGHT = 64
 ALONE = 128
 """Turns of a stretch of one at a time."""
+_LEAD = 0.05
+"""Seconds in which a command reaches every process."""
 WARM, STEADY = 1.2, 2.0
 """Seconds of a stretch beside the worker: that do not count, and that do."""
 ROUNDS = 11
@@ -71,7 +73,7 @@ class Turning:
 
     async def alone(self, name: str, *, changed: bool = True) -> float:
         """Microseconds of a turn, one at a time."""
-        self._before(name, changed=changed)
+        self._before(name, changed=changed, sessions=ALONE)
         return float(self._agents[0].ask("alone", name=name, calls=ALONE))
 
     async def many(self, name: str, *, processes: int = 1, changed: bool = True) -> float:
@@ -79,9 +81,10 @@ class Turning:
         self._before(name, changed=changed)
         share = plan.SESSIONS // processes
         agents = self._agents[:processes]
+        begin = self._soon(agents)
         for place, agent in enumerate(agents):
             part = {"first": place * share, "last": (place + 1) * share}
-            agent.tell("many", name=name, in_flight=IN_FLIGHT // processes, **part)
+            agent.tell("many", name=name, in_flight=IN_FLIGHT // processes, begin=begin, **part)
         stretches = [Stretch(*agent.hear()) for agent in agents]
         self._cpu[name, processes, changed].append(sum(one.cpu for one in stretches) / processes / share * 1e6)
         return processes * share / (max(one.ended for one in stretches) - min(one.began for one in stretches))
@@ -107,9 +110,15 @@ class Turning:
         """The agent of all that is measured in one process."""
         return self._agents[0]
 
-    def _before(self, name: str, *, changed: bool) -> None:
+    def _before(self, name: str, *, changed: bool, sessions: int = plan.SESSIONS) -> None:
         if changed:
-            self._changer.ask("change", name=name)
+            self._changer.ask("change", name=name, last=sessions)
+
+    def _soon(self, agents: Sequence[AgentProcess]) -> float:
+        """When all can begin at once: a process that began later than another would be timed for waiting."""
+        for agent in agents:
+            agent.tell("collect")
+        return max(float(agent.hear()) for agent in agents) + _LEAD
 
 
 async def run(rounds: int, say: Say) -> Outcome:

@@ -11,8 +11,8 @@ import msgspec
 from benchmarks.turn import plan
 from benchmarks.turn.contender import new_text
 
-CONNECTIONS = 32
-"""With 64 turns in flight 8, 16, 32 and 64 were alike within a tenth."""
+CONNECTIONS = 64
+"""The fastest of 16, 32 and 64 with 64 turns in flight, most of all where replies are delayed."""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS scope (name text PRIMARY KEY, revision bigint NOT NULL);
