@@ -16,7 +16,7 @@ KEYS = 10
 """Keys of a scope."""
 SIZE = 100
 """Bytes of a value as JSON."""
-SESSIONS = 1_024
+SESSIONS = 512
 """Every session has a user and an app of its own, so that no contender waits for the lock of a row that all write."""
 CHANGED = "key3"
 """What somebody else writes before a turn."""
