@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -64,8 +65,14 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _ended(_number: int, _frame: object) -> None:
+    """As Ctrl-C would: otherwise the servers would outlive the suite."""
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     """Run as a command."""
+    signal.signal(signal.SIGTERM, _ended)
     chosen = options()
     out = Console(stderr=True, width=None if Console(stderr=True).is_terminal else 120) if chosen.json else console()
     found: dict[str, object] = {}
