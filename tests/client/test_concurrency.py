@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
+from redis.asyncio import Redis
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
 
 from sessioncache import SessionCache
-from tests.helpers import Urls, app, drain, evict, stored_values
+from tests.helpers import Process, Urls, app, drain, evict, stored_values
 
 pytestmark = pytest.mark.alone
 
@@ -23,6 +28,31 @@ async def test_a_thousand_concurrent_calls_succeed_on_the_defaults(cache: Sessio
     found = await asyncio.gather(*(cache.get(f"u{n % 20}", f"s{n}") for n in range(1_000)))
     assert [handle.state["n"] for handle in found] == list(range(1_000))
     assert stored_values(urls.database, app()) == {"counter": 1_000}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.1}, {"poolclass": NullPool}],
+    ids=["usual pool", "one connection", "no pool"],
+)
+async def test_a_thousand_cold_calls_over_the_callers_own_connections_succeed(
+    cache: SessionCache, urls: Urls, options: dict[str, Any]
+) -> None:
+    await asyncio.gather(*(cache.create(f"u{n % 20}", session_id=f"s{n}", state={"n": n}) for n in range(500)))
+    await drain(urls)
+    evict(urls.redis)
+    driver = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+psycopg"}
+    name, rest = urls.database.split(":", 1)
+    engine, client = create_async_engine(f"{driver[name]}:{rest}", **options), Redis.from_url(urls.redis)
+    over = SessionCache(client, engine, app="app")
+    reads = [over.get(f"u{n % 20}", f"s{n}") for n in range(500)]
+    writes = [over.user_scope(f"u{n % 20}").increment("n") for n in range(500)]
+    found = await asyncio.gather(*(one for both in zip(reads, writes, strict=True) for one in both))
+    assert [handle.state["n"] for handle in found[::2]] == list(range(500))
+    assert sum(await asyncio.gather(*(over.user_scope(f"u{n}").get("n") for n in range(20)))) == 500
+    await over.aclose()
+    await client.aclose()
+    await engine.dispose()
 
 
 async def test_a_thousand_readers_of_one_cold_session_read_sql_once(cache: SessionCache, urls: Urls) -> None:
@@ -42,6 +72,21 @@ async def test_a_thousand_readers_of_one_cold_session_read_sql_once(cache: Sessi
     found = await asyncio.gather(*(cache.get("ada", "s1") for _ in range(1_000)))
     assert {handle.state["a"] for handle in found} == {1}
     assert reads <= 3, "one for the session, and one each for shared scopes that another loader took first"
+
+
+async def test_a_herd_of_four_processes_on_one_cold_session_reads_it_from_sql_once(
+    small_cache: SessionCache, small_urls: Urls
+) -> None:
+    await small_cache.create("ada", session_id="s1", state={"a": 1, "user:u": 2, "app:v": 3})
+    await drain(small_urls)
+    with ExitStack() as stack:
+        herd = [stack.enter_context(Process("tests.client.herd", *small_urls)) for _ in range(4)]
+        assert {process.hear() for process in herd} == {"ready"}
+        for _ in range(3):
+            evict(small_urls.redis)
+            for process in herd:
+                process.say("go")
+            assert sum(int(process.hear()) for process in herd) == 1
 
 
 async def test_cancelled_calls_never_leave_another_calls_answer_behind(cache: SessionCache) -> None:

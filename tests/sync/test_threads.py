@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from sessioncache.errors import ConfigurationError, FlushTimeoutError, SessionCacheError
 from sessioncache.sync import SessionCache
-from tests.helpers import Urls
+from tests.helpers import Urls, drain, evict
 from tests.waiting import wait_until
 
 THREADS = 8
@@ -27,6 +28,12 @@ def together(work: Callable[[int], object], threads: int = THREADS) -> list[obje
         return list(pool.map(one, range(threads)))
 
 
+def evict_all(urls: Urls) -> None:
+    """Make every session cold."""
+    asyncio.run(drain(urls))
+    evict(urls.redis)
+
+
 def test_threads_share_one_handle_and_no_write_is_lost(cache: SessionCache) -> None:
     session = cache.create("ada", session_id="s1")
 
@@ -41,6 +48,22 @@ def test_threads_share_one_handle_and_no_write_is_lost(cache: SessionCache) -> N
     assert fresh.state["n"] == session.state["n"] == THREADS * CALLS
     assert [fresh.state[f"k{number}"] for number in range(THREADS)] == [CALLS - 1] * THREADS
     assert sorted(fresh.state["app:list"]) == sorted(list(range(THREADS)) * CALLS)
+
+
+def test_a_thousand_calls_of_a_hundred_threads_succeed_on_the_defaults(cache: SessionCache, urls: Urls) -> None:
+    def create(number: int) -> None:
+        for call in range(5):
+            cache.create(f"u{number}", session_id=f"s{call}", state={"n": call})
+
+    def read_and_write(number: int) -> None:
+        for call in range(5):
+            session = cache.get(f"u{number}", f"s{call}")
+            assert session.increment("n") == call + 1
+
+    together(create, 100)
+    evict_all(urls)
+    together(read_and_write, 100)
+    assert cache.get("u99", "s4").state["n"] == 5
 
 
 def test_state_can_be_looked_at_while_other_threads_write(small_cache: SessionCache) -> None:

@@ -6,6 +6,8 @@ from tests.mutants.mutation import Mutation
 
 _LUA = "sessioncache/hot/lua/"
 _TOKENS = "scripts/test_tokens.py::"
+_READINGS = "sessioncache/readings.py"
+_SHARED = "client/test_readings.py::"
 
 MUTATIONS = (
     Mutation(
@@ -119,5 +121,37 @@ MUTATIONS = (
         "if place.ref.kind is ScopeKind.SESSION and found.is_free:",
         "if place.ref.kind is ScopeKind.SESSION and found.stored is None:",
         ("gaps/test_cold_delete.py::test_a_session_that_sql_knows_as_deleted_is_not_found",),
+    ),
+    Mutation(
+        "a transaction for each cold scope",
+        "R12",
+        _READINGS,
+        "_MOST = 32\n",
+        "_MOST = 1\n",
+        (_SHARED + "test_many_cold_sessions_take_few_transactions",),
+    ),
+    Mutation(
+        "one fenced off, all fenced off",
+        "R17",
+        _READINGS,
+        "_fail([one for one in part if one.ref.bucket in fenced.buckets], fenced)",
+        "_fail(part, fenced)",
+        (_SHARED + "test_who_comes_under_an_older_incarnation_is_fenced_off_alone",),
+    ),
+    Mutation(
+        "a damaged row fails its neighbours",
+        "R12",
+        _READINGS,
+        "if len(part) == 1 or isinstance(error, DurableTierUnavailableError):",
+        "if True:",
+        (_SHARED + "test_a_damaged_row_concerns_its_own_session_only",),
+    ),
+    Mutation(
+        "who reads together waits together",
+        "R12",
+        _READINGS,
+        "asyncio.timeout_at(wanted.until)",
+        "asyncio.timeout_at(None)",
+        (_SHARED + "test_each_caller_gives_up_at_its_own_deadline",),
     ),
 )
