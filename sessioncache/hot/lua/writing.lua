@@ -224,6 +224,19 @@ local function write_scope(p, revision, head)
   announce(p.base .. 'w:' .. p.member, 'w', revision, p.v or ZERO, p.inc, p.marks)
 end
 
+-- Adds to a head the fields that tell something; the names of the others, which are not kept: each takes 50 bytes or more.
+local function add_told(head, fields)
+  local without = {}
+  for i = 1, #fields, 2 do
+    if fields[i + 1] == '' then without[#without + 1] = fields[i]
+    else
+      head[#head + 1] = fields[i]
+      head[#head + 1] = fields[i + 1]
+    end
+  end
+  return without
+end
+
 -- The head of a session of which no key of its own was written.
 local function write_head(p, revision, head)
   mark(p.base, p.member, p.hash, {'!'}, p.parents, p.delay)
