@@ -37,9 +37,9 @@ session.birth = revision
 for _, p in ipairs(parts) do
   p.changed = p == session or #p.marks > 0
   if p == session then
-    local head = {'i', p.inc, 'b', revision, 'c', rev_digits(rev_number(revision) - 1), 'a', ARGV[12], 'w', ARGV[13],
-                  's', ARGV[14], 'l', revision}
-    local without = add_told(head, {'o', ARGV[11], 't', ARGV[15], 'q', ARGV[16]})
+    local head = {'i', p.inc, 'b', revision, 'c', rev_digits(rev_number(revision) - 1), 'o', ARGV[11], 'a', ARGV[12],
+                  'w', ARGV[13], 's', ARGV[14], 'l', revision}
+    local without = add_told(head, {'t', ARGV[15], 'q', ARGV[16]})
     write_scope(p, revision, head)
     call('HDEL', p.hash, 'x', 'm', 'k', unpack(without))
     call('DEL', p.base .. 'temp:' .. string.sub(p.member, 2)) -- R5, R16: temp: keys die with their session

@@ -64,9 +64,9 @@ local revision = next_digits(is_above(ARGV[14], child.r) and ARGV[14] or child.r
 local cleared = rev_digits(rev_number(revision) - 1)
 local h = call('HMGET', parent.hash, 'o', 'a', 'w', 't', 's')
 copy(parent, child)
-local head = {'i', inc, 'b', revision, 'c', cleared, 'a', h[2], 'w', h[3], 's', ARGV[12], 'q', h[5],
+local head = {'i', inc, 'b', revision, 'c', cleared, 'o', h[1], 'a', h[2], 'w', h[3], 's', ARGV[12], 'q', h[5],
               'l', #pairs_ > 0 and cleared or revision}
-local without = add_told(head, {'o', h[1] or '', 't', h[4] or ''})
+local without = add_told(head, {'t', h[4] or ''})
 write_scope(child, revision, head)
 call('HDEL', child.hash, 'x', 'm', 'k', unpack(without))
 call('DEL', child.base .. 'temp:' .. string.sub(child.member, 2))
@@ -75,7 +75,7 @@ for _, pair in ipairs(pairs_) do
   copy(from, to)
   if to.n > 0 then
     drop_scope(ctl, to.base, to.member, 0) -- what is left of an earlier life; the new session is dirty
-    write_scope(to, revision, {'i', inc, 'b', revision, 'c', cleared, 'o', h[1] or '', 'a', h[2], 'w', h[3], 's', ARGV[12],
+    write_scope(to, revision, {'i', inc, 'b', revision, 'c', cleared, 'o', h[1], 'a', h[2], 'w', h[3], 's', ARGV[12],
                 'd', string.sub(child.member, 2), 'g', call('HGET', from.hash, 'g')})
   end
 end

@@ -23,7 +23,7 @@
 --   i incarnation    r scope revision   b birth     c last cleared    x deleted      f flushed through
 --   p purged: tombstones of entries up to here have been flushed and dropped    y to be revalidated
 --   n living keys    z bytes of values  v revision of the values  h revision of the head  u updated
---   o org  a app  w user  s session id  t title  m messages  k tokens  q forked from (o, t, m, k and q absent: '' or 0)
+--   o org  a app  w user  s session id  t title  m messages  k tokens  q forked from (t, m, k and q absent: '' or 0)
 --   d id of the session's scope  g namespace (of a namespace, whose b is the birth of its session)
 --   l another one as soon as there may be one more namespace; as long as it is b there never was one (of a session)
 -- '!' in the set of dirty fields stands for the head.
