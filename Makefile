@@ -32,7 +32,7 @@ bench: $(VENV)/dev.stamp
 
 # What the suite leaves out: each of these asks one more question, and prints a table of its own.
 bench-others: $(VENV)/dev.stamp
-	$(BIN)/python benchmarks/hot_path.py
+	$(BIN)/python benchmarks/batch.py
 	$(BIN)/python benchmarks/flush.py
 	$(BIN)/python benchmarks/sync_portal.py
 	$(BIN)/python benchmarks/listing.py

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from rich.table import Table
 
-from benchmarks.contenders import TEXT, initial_state
 from benchmarks.measuring import Spread, alternate, console, options, print_json, ratios, table
 from sessioncache import Session, SessionCache, sync, upgrade_schema
 from sessioncache.durable.engine import create_engine
 from tests.servers import RedisServer
 
 SESSIONS = 1_000
+TEXT = "what an agent remembers of a conversation"
+STATE = {f"{prefix}key{n}": TEXT for prefix, keys in (("", 10), ("user:", 5), ("app:", 5)) for n in range(keys)}
 ROUNDS = 7
 AWAITED = ("batch", "gather", "one at a time")
 CALLED = ("batch, without await", "one at a time, without await")
@@ -73,7 +74,7 @@ async def measure(redis_url: str, database_url: str, rounds: int) -> Found:
     """Alternating rounds of all contenders, after one that does not count; the schema is there."""
     async with SessionCache.connect(redis_url, database_url, app="bench") as cache:
         async with cache.batch() as batch:
-            made = [batch.create(f"user{n}", session_id="s", state=initial_state()) for n in range(SESSIONS)]
+            made = [batch.create(f"user{n}", session_id="s", state=STATE) for n in range(SESSIONS)]
         sessions = [one.result() for one in made]
         with await asyncio.to_thread(sync.SessionCache.connect, redis_url, database_url, app="bench") as called:
             handles = await asyncio.to_thread(_handles, called)

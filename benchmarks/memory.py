@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rich.table import Table
 
-from benchmarks.contenders import Field
 from benchmarks.measuring import console, print_json, table
 from benchmarks.part import Outcome, Part, Say
 from benchmarks.results import missing
@@ -125,11 +124,11 @@ def _used(client: redis.Redis) -> int:
 
 def _fill_bare(client: redis.Redis, shape: Shape, names: Sequence[bytes]) -> list[bytes]:
     """The same data under other names of the same length."""
-    fields: dict[Field, Field] = {key: f'"{value}"' for key, value in shape.state.items()}
+    fields = [part for key, value in shape.state.items() for part in (key, f'"{value}"')]
     bare = [b"b" + name[1:] for name in names]
     for name in bare:
         with client.pipeline(transaction=False) as pipeline:
-            pipeline.hset(name, mapping=fields)
+            pipeline.hset(name, items=fields)
             pipeline.expire(name, _TTL)
             pipeline.execute()
     return bare

@@ -36,7 +36,8 @@ class Readings:
     def __init__(self, durable: DurableTier) -> None:
         self._durable = durable
         self._waiting: deque[_Wanted] = deque()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running = 0
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self, ref: ScopeRef, incarnation: str) -> StoredScope | None:
         """What SQL has of a scope, in a snapshot that is taken after the call.
@@ -47,11 +48,12 @@ class Readings:
         loop = asyncio.get_running_loop()
         wanted = _Wanted(ref, incarnation, deadline(), loop.create_future())
         self._waiting.append(wanted)
-        if len(self._running) < _AT_ONCE:
+        if self._running < _AT_ONCE:
+            self._running += 1
             # The deadline of this caller is not that of the others: each gives up for itself.
             task = loop.create_task(self._run(), context=Context())
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         try:
             async with asyncio.timeout_at(wanted.until):
                 return await wanted.answer
@@ -59,8 +61,12 @@ class Readings:
             raise DurableTierUnavailableError("the SQL database did not answer in time") from None
 
     async def _run(self) -> None:
-        while part := self._next():
-            await self._read(part)
+        try:
+            while part := self._next():
+                await self._read(part)
+        finally:
+            # At once: who asks before the loop calls the task done must not rely on it.
+            self._running -= 1
 
     def _next(self) -> list[_Wanted]:
         part: list[_Wanted] = []

@@ -12,12 +12,11 @@ from urllib.parse import urlsplit
 import msgspec
 from hiredis import Reader, pack_command
 
-from benchmarks.contenders import SMALL_SCRIPT
 from benchmarks.turn import plan
 from benchmarks.turn.contender import new_text
 from benchmarks.turn.naive import INDEX
 
-_SHA = sha1(SMALL_SCRIPT.encode(), usedforsecurity=False).hexdigest()
+_SHA = sha1(plan.SMALL_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -89,7 +88,7 @@ class Limit:
                 await self._pipe.send(_pack("HSET", name, *fields), 1)
 
     async def open(self, numbers: Sequence[int]) -> None:
-        await self._pipe.send(_pack("SCRIPT", "LOAD", SMALL_SCRIPT), 1)
+        await self._pipe.send(_pack("SCRIPT", "LOAD", plan.SMALL_SCRIPT), 1)
         for number in numbers:
             self._reads[number] = b"".join(_pack("HGETALL", name) for name in plan.names(number))
 

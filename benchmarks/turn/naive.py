@@ -9,7 +9,6 @@ from typing import Any, Self
 import msgspec
 from redis.asyncio import BlockingConnectionPool, Redis
 
-from benchmarks.contenders import SMALL_SCRIPT
 from benchmarks.turn import plan
 from benchmarks.turn.contender import new_text
 
@@ -46,7 +45,7 @@ class Naive:
             await pipeline.execute()
 
     async def open(self, numbers: Sequence[int]) -> None:
-        self._sha = await self._client.script_load(SMALL_SCRIPT)
+        self._sha = await self._client.script_load(plan.SMALL_SCRIPT)
 
     async def change(self, number: int) -> object:
         return await self._write(number, plan.CHANGED)

@@ -22,6 +22,16 @@ CHANGED = "key3"
 """What somebody else writes before a turn."""
 WRITTEN = "key7"
 """What a turn writes."""
+SMALL_SCRIPT = """
+for i = 1, #KEYS - 1 do
+  redis.call('HINCRBY', KEYS[i], 'revision', 1)
+  redis.call('HSET', KEYS[i], ARGV[2 * i], ARGV[2 * i + 1])
+  redis.call('ZADD', KEYS[#KEYS], 'NX', ARGV[1], KEYS[i])
+  redis.call('PERSIST', KEYS[i])
+end
+return 1
+"""
+"""How the floors on Redis write: hashes with a revision and a dirty index, as one would by hand."""
 
 
 def text(number: int) -> str:

@@ -13,6 +13,7 @@ from sessioncache.durable.answers import FencedOff
 from sessioncache.readings import Readings
 from sessioncache.scopes import ScopeRef
 from tests.helpers import Stall, Urls, drain, evict, execute, session
+from tests.waiting import wait_until_async
 
 
 @pytest.fixture
@@ -97,3 +98,29 @@ async def test_a_caller_that_is_cancelled_takes_nobody_along(cold: SessionCache)
     await asyncio.wait([calls[0]])
     stall.release.set()
     assert await calls[1] is not None
+
+
+async def test_who_asks_just_when_all_transactions_have_ended_is_read_too() -> None:
+    begun, go = 0, asyncio.Event()
+
+    class Tier:
+        async def read_scopes(self, wanted: list[object]) -> list[None]:
+            nonlocal begun
+            begun += 1
+            await go.wait()
+            return [None] * len(wanted)
+
+    readings = Readings(Tier())  # type: ignore[arg-type]
+
+    async def twice() -> None:
+        await readings.read(session("u", "s"), "inc")
+        await readings.read(session("u", "s"), "inc")
+
+    with within(2):
+        calls = [asyncio.ensure_future(twice())]
+        for count in range(1, 5):
+            await wait_until_async(lambda count=count: begun >= count, 5, "a transaction has begun")
+            if count < 4:
+                calls.append(asyncio.ensure_future(readings.read(session("u", "s"), "inc")))  # type: ignore[arg-type]
+        go.set()
+        await asyncio.gather(*calls)

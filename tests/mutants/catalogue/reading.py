@@ -125,6 +125,14 @@ MUTATIONS = (
         (_LINES + "a_call_that_met_a_closing_connection_was_not_sent",),
     ),
     Mutation(
+        "who asks when all readings have ended waits in vain",
+        "R13",
+        "sessioncache/readings.py",
+        "            self._running -= 1\n",
+        "            asyncio.get_running_loop().call_soon(setattr, self, '_running', self._running - 1)\n",
+        ("client/test_readings.py::test_who_asks_just_when_all_transactions_have_ended_is_read_too",),
+    ),
+    Mutation(
         "no reading when memory is full",
         "R15",
         "sessioncache/hot/tier.py",
