@@ -153,10 +153,11 @@ class HotLink:
         if not commands:
             return []
         replies = await self._exchange(commands)
-        for place, reply in enumerate(replies):
-            if isinstance(reply, NoScriptError):
-                script = scripts[commands[place][1]]  # type: ignore[index]
-                (replies[place],) = await self._exchange([(b"EVAL", script.text, *commands[place][2:])])
+        unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unknown:
+            answers = await self._exchange(_with_texts([commands[place] for place in unknown], scripts))
+            for place, answer in zip(unknown, answers, strict=True):
+                replies[place] = answer
         return replies
 
     async def _exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
@@ -243,6 +244,17 @@ def _check_replies(line: Line, replies: Sequence[Reply]) -> None:
 def evaluation(script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> tuple[Argument, ...]:
     """The command that runs a script."""
     return (b"EVALSHA", script.sha, len(keys), *keys, *args)
+
+
+def _with_texts(calls: Sequence[Sequence[Argument]], scripts: dict[bytes, Script]) -> list[Sequence[Argument]]:
+    """Calls of scripts that Redis does not know: the first of each bears its text, and the others find it known."""
+    told: set[Argument] = set()
+    commands: list[Sequence[Argument]] = []
+    for call in calls:
+        sha = call[1]
+        commands.append(call if sha in told else (b"EVAL", scripts[sha].text, *call[2:]))  # type: ignore[index]
+        told.add(sha)
+    return commands
 
 
 def parse_info(told: bytes) -> dict[str, str]:

@@ -9,8 +9,10 @@ import pytest
 
 from sessioncache import Session, SessionCache, SessionNotFoundError, TypeMismatchError
 from sessioncache.deadline import within
+from sessioncache.hot.layout import Layout
 from sessioncache.hot.line import Line
 from sessioncache.hot.link import HotLink, UnansweredError
+from sessioncache.hot.scripts import load_script
 from tests.helpers import Urls, connect, upgrade
 from tests.proxy import Proxy
 from tests.servers import RedisServer
@@ -66,12 +68,14 @@ class Departures:
 async def test_calls_of_one_turn_of_the_loop_leave_together(
     sessions: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    await sessions[0].get("own")  # the connection has not been idle
     departures = Departures(monkeypatch)
     assert await asyncio.gather(*(session.get("own") for session in sessions)) == list(range(10))
     assert departures.sizes == [1, 9], "the first one found nobody to wait for"
 
 
 async def test_a_lone_call_leaves_at_once(sessions: list[Session], monkeypatch: pytest.MonkeyPatch) -> None:
+    await sessions[0].get("own")  # the connection has not been idle
     departures = Departures(monkeypatch)
     call = asyncio.ensure_future(sessions[0].get("own"))
     await asyncio.sleep(0)  # the first step of the task, and no more
@@ -197,3 +201,14 @@ async def test_a_call_that_met_a_closing_connection_was_not_sent(link: HotLink) 
 async def test_an_exchange_of_no_commands_is_none(link: HotLink) -> None:
     assert await link.exchange([], {}) == []
     assert await link.command(b"ECHO", "next") == b"next"
+
+
+async def test_scripts_that_redis_forgot_are_sent_once_for_all_calls(
+    link: HotLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout, script = Layout("t", 4), load_script("claim")
+    await link.command(b"SCRIPT", b"FLUSH")
+    departures = Departures(monkeypatch)
+    calls = [([layout.control(bucket)], (b"w", 1, 1, 1, b"0")) for bucket in range(4)]
+    assert await link.call_many(script, calls) == [[b"register", 1]] * 4
+    assert departures.sizes == [1, 1], "once in vain, and once with the text"
