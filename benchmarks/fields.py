@@ -47,8 +47,8 @@ FIELDS = {
     "m": "messages",
     "k": "tokens",
     "q": "forked from",
-    "d": "ids of app, user, session id, org, org's user",
-    "l": "life of namespaces",
+    "d": "id of the session of a namespace",
+    "l": "when a namespace may have been added",
 }
 _BATCH = 64
 
