@@ -272,7 +272,7 @@ def _acknowledgement(one: Committed) -> list[Argument]:
     args += [b"=" if dirt.holder else _verdict(head.revision, one.head_revision), len(dirt.entries)]
     for entry, stored in zip(dirt.entries, one.revisions, strict=True):
         revision = entry.revision
-        args += (b"=" + entry.key.encode(), _encode(revision), b"=" if stored == revision else b">")
+        args += (b"=" + entry.key.encode(), _encode(revision), _verdict(revision, stored))
     return [len(args) + len(dirt.phantoms), *args, *dirt.phantoms]
 
 
