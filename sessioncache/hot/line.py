@@ -19,6 +19,8 @@ Reply = Any
 
 _STALE_AFTER = 1.0
 """Seconds of idleness after which the end of a connection may not have been noticed yet."""
+_AT_ONCE = 16
+"""Calls that wait for no others of this turn of the event loop: Redis works on them meanwhile."""
 _LINGER = 1.0
 """Seconds in which a server that does not read may still take what a closed connection has for it."""
 _INCOMPLETE = object()
@@ -66,7 +68,7 @@ class Line(asyncio.Protocol):
         )
         self._leaving: list[Exchange] = []
         self._waiting: deque[Exchange] = deque()
-        self._retired = self.lost = False
+        self._retired = self.lost = self._doubted = False
         self._heard = self._loop.time()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = _NEVER
@@ -96,11 +98,12 @@ class Line(asyncio.Protocol):
         alone = not self._leaving and not self._waiting
         stale = alone and self._loop.time() - self._heard > _STALE_AFTER
         self._leaving.append(exchange)
-        if alone and not stale:
-            self._leave()
-        elif stale:
+        if stale:
             # A turn more, and the event loop has told that the server closed the connection meanwhile.
+            self._doubted = True
             self._loop.call_soon(self._loop.call_soon, self._leave)
+        elif alone or (len(self._leaving) >= _AT_ONCE and not self._doubted):
+            self._leave()
         elif len(self._leaving) == 1:
             self._loop.call_soon(self._leave)
         if until < self._alarm_at:
@@ -125,7 +128,7 @@ class Line(asyncio.Protocol):
             self._loop.call_later(_LINGER, self._transport.abort)
 
     def _leave(self) -> None:
-        leaving, self._leaving = self._leaving, []
+        leaving, self._leaving, self._doubted = self._leaving, [], False
         going = [exchange for exchange in leaving if not exchange.answer.done()]
         if self.lost or self._transport.is_closing():
             self._fail(going)
@@ -133,7 +136,8 @@ class Line(asyncio.Protocol):
         for exchange in going:
             exchange.sent = True
         self._waiting.extend(going)
-        self._transport.writelines([command for exchange in going for command in exchange.commands])
+        if going:
+            self._transport.writelines([command for exchange in going for command in exchange.commands])
 
     # ---- one alarm for all that wait, since hardly anybody ever waits in vain
 

@@ -59,7 +59,8 @@ class Departures:
         leave = Line._leave
 
         def counted(line: Line) -> None:
-            self.sizes.append(len(line._leaving))
+            if line._leaving:
+                self.sizes.append(len(line._leaving))
             leave(line)
 
         monkeypatch.setattr(Line, "_leave", counted)
@@ -72,6 +73,25 @@ async def test_calls_of_one_turn_of_the_loop_leave_together(
     departures = Departures(monkeypatch)
     assert await asyncio.gather(*(session.get("own") for session in sessions)) == list(range(10))
     assert departures.sizes == [1, 9], "the first one found nobody to wait for"
+
+
+async def test_many_calls_do_not_wait_until_the_last_one_was_made(
+    link: HotLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    departures = Departures(monkeypatch)
+    told = await asyncio.gather(*(link.command(b"ECHO", str(n)) for n in range(40)))
+    assert told == [b"%d" % n for n in range(40)]
+    assert departures.sizes == [1, 16, 16, 7]
+
+
+async def test_all_calls_wait_where_the_end_of_the_connection_may_be_unnoticed(
+    link: HotLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    departures, line = Departures(monkeypatch), link._line
+    assert line is not None
+    line._heard -= 60
+    await asyncio.gather(*(link.command(b"ECHO", str(n)) for n in range(40)))
+    assert departures.sizes == [40]
 
 
 async def test_a_lone_call_leaves_at_once(sessions: list[Session], monkeypatch: pytest.MonkeyPatch) -> None:
