@@ -9,6 +9,8 @@ from __future__ import annotations
 from sessioncache.revisions import DIGITS, decode_revision, encode_revision
 
 _MARK = b"@"
+DATE_MARK = _MARK[0]
+"""The byte that the text of an entry begins with if it is dated."""
 _LENGTH = len(_MARK) + DIGITS
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from sessioncache import numbers
-from sessioncache.dates import json_of
 from sessioncache.deadline import within
 from sessioncache.draft import Edit, KeyChange
 from sessioncache.durability import flush
@@ -21,16 +20,16 @@ from sessioncache.errors import (
     StaleSessionError,
     TypeMismatchError,
 )
-from sessioncache.hot.calls import Content, Gone, Operation, Part, Refused, Wanted, Written, WrittenPart
+from sessioncache.hot.calls import Content, Gone, Operation, Part, Refused, Wanted, Written, WrittenPart, only_deletes
 from sessioncache.hot.layout import Place
 from sessioncache.hot.tier import Plan
 from sessioncache.ledger import Ledger
 from sessioncache.names import Key, KeyScope
-from sessioncache.revisions import DIGITS, ZERO, decode_revision, encode_revision
+from sessioncache.revisions import ZERO, decode_revision, encode_revision
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 from sessioncache.state import Known, State
 from sessioncache.tiers import Tiers
-from sessioncache.values import Json, decode_value, encode_value
+from sessioncache.values import Json, decode_entry, decode_value, encode_value
 from sessioncache.watching import Watch
 
 T = TypeVar("T")
@@ -57,6 +56,26 @@ def erased() -> StaleSessionError:
     )
 
 
+def gone_keys(mapping: Mapping[str, Json], delete: Iterable[str]) -> tuple[str, ...]:
+    """The keys that an update deletes, each once.  InvalidNameError for one that it sets as well."""
+    if isinstance(delete, str):
+        raise InvalidNameError("delete takes several keys, not a str")
+    gone = tuple(dict.fromkeys(delete))
+    for key in gone:
+        if key in mapping:
+            raise InvalidNameError(f"the key {key!r} is both set and deleted")
+    return gone
+
+
+class _Reading(NamedTuple):
+    """Whole scopes that are read together."""
+
+    scopes: tuple[KeyScope, ...]
+    asked: tuple[tuple[KeyScope, Sequence[str] | None], ...]
+    """All that is asked, in the order of the plan: None for a whole scope."""
+    plan: Plan
+
+
 class Handle(ABC):
     """What sessions and shared scopes have in common.
 
@@ -71,9 +90,8 @@ class Handle(ABC):
         self._ledger: Ledger | None = None
         self._known = Known()
         self._revision = ZERO
-        self._plan: Plan | None = None
-        self._planned: tuple[object, ...] = ()
-        """What the plan is to read: nearly always the same."""
+        self._reading: _Reading | None = None
+        """The latest of whole scopes: nearly always the same."""
         self._lease = b""
         """The token of the run lease under which this handle writes."""
 
@@ -123,7 +141,7 @@ class Handle(ABC):
 
     def _noticed(self, content: Content) -> None:
         """The head of the handle's own scope was read."""
-        self._revision = content.head.get(b"v") or content.head.get(b"r") or ZERO
+        self._revision = content.fields.get(b"v") or content.fields.get(b"r") or ZERO
 
     def _changed(self, revision: bytes) -> None:
         """The handle's own scope was written."""
@@ -148,7 +166,7 @@ class Handle(ABC):
         content = (await self._read({scope: [name]}))[scope]
         value = content.entries.get(name)
         self._known.read(began, scope, self._full(scope, name), value, content.version)
-        return default if value is None else decode_value(json_of(value, DIGITS))
+        return default if value is None else decode_entry(value)
 
     async def refresh(self) -> None:
         """Read everything again, in one atomic step; what is as it was when it was read last is not sent again."""
@@ -165,13 +183,15 @@ class Handle(ABC):
 
     async def _read_whole(self, scopes: Iterable[KeyScope]) -> None:
         """Read all keys of some scopes, and remember them."""
-        asked: dict[KeyScope, Sequence[str] | None] = {self._first: (), self._own: (), **dict.fromkeys(scopes)}
-        if self._plan is None or tuple(asked.items()) != self._planned:
-            self._planned, self._plan = tuple(asked.items()), self._tiers.hot.plan(self._wanted(asked))
-        plan, began, held = self._plan, self._known.begin(), self._known.versions()
-        known = [held.get(scope, b"") for scope in asked]
-        contents = await self._call(lambda: self._tiers.hot.look(plan, known))
-        for (scope, keys), content in zip(asked.items(), contents, strict=True):
+        reading, planned = self._reading, tuple(scopes)
+        if reading is None or reading.scopes != planned:
+            asked: dict[KeyScope, Sequence[str] | None] = {self._first: (), self._own: (), **dict.fromkeys(scopes)}
+            reading = _Reading(planned, tuple(asked.items()), self._tiers.hot.plan(self._wanted(asked)))
+            self._reading = reading
+        hot, plan, began, versions = self._tiers.hot, reading.plan, self._known.begin(), self._known.versions()
+        held = [versions.get(scope, b"") for scope, _ in reading.asked] if versions else ()
+        contents = await self._call(lambda: hot.look(plan, held))
+        for (scope, keys), content in zip(reading.asked, contents, strict=True):
             if keys is None:
                 self._take(began, scope, content)
 
@@ -230,11 +250,7 @@ class Handle(ABC):
         for key, value in mapping.items():
             scope, name = self._split(key)
             changes.setdefault(scope, []).append(Operation(b"S", name, encode_value(key, value)))
-        if isinstance(delete, str):
-            raise InvalidNameError("delete takes several keys, not a str")
-        for key in dict.fromkeys(delete):
-            if key in mapping:
-                raise InvalidNameError(f"the key {key!r} is both set and deleted")
+        for key in () if delete == () else gone_keys(mapping, delete):
             scope, name = self._split(key)
             changes.setdefault(scope, []).append(Operation(b"D", name))
         return decode_revision((await self._write(changes, if_revision)).revision)
@@ -326,12 +342,13 @@ class Handle(ABC):
         self, changes: Mapping[KeyScope, list[Operation]], if_revision: int | None = None
     ) -> Written | Refused:
         parts = self._parts(changes, b"" if if_revision is None else encode_revision(if_revision))
-        only_deletes = all(operation.code in b"DC" for part in parts.values() for operation in part.operations)
+        sent = list(parts.values())
+        adds, pressure, hot = not only_deletes(sent), self._tiers.pressure, self._tiers.hot
 
         async def attempt() -> Written | Refused:
-            if not only_deletes:
-                await self._tiers.pressure.admit()
-            return await self._tiers.hot.write(list(parts.values()), self._lease)
+            if adds and not pressure.is_low:
+                await pressure.admit()
+            return await hot.write(sent, self._lease)
 
         began = self._known.begin()
         outcome = await self._call(attempt)
@@ -341,24 +358,24 @@ class Handle(ABC):
 
     def _parts(self, changes: Mapping[KeyScope, list[Operation]], if_revision: bytes = b"") -> dict[KeyScope, Part]:
         """The first scope's life is checked by every write, and the revision of the handle's own."""
-        places, first = self._places(), self._first
+        places, first, own = self._places(), self._first, self._own
         return {
             scope: Part(
                 places[scope],
                 changes.get(scope, ()),
                 self._birth if scope is first else b"",
-                if_revision if scope is self._own else b"",
-                temp=scope is KeyScope.TEMP,
+                if_revision if scope is own else b"",
+                scope is KeyScope.TEMP,
             )
-            for scope in dict.fromkeys((first, self._own, *changes))
+            for scope in dict.fromkeys((first, own, *changes))
         }
 
     def _note(self, parts: Mapping[KeyScope, Part], written: Written, began: int = 0, *, life: bool = False) -> None:
         for (scope, part), done in zip(parts.items(), written.parts, strict=True):
             if done.changed:
                 self._note_part(scope, part.operations, done, written.revision, began)
-        if written.parts[list(parts).index(self._own)].changed:
-            self._changed(written.revision)
+            if scope is self._own and done.changed:
+                self._changed(written.revision)
         if self._ledger is None:
             self._ledger = self._open_ledger()
         self._ledger.note(list(parts.values()), written, life=life)

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from sessioncache.hot.calls import FlushState, Operation, Part, Written
 from sessioncache.hot.layout import Place
 
-_DIGEST_FROM = 64
+_DIGEST_FROM = 256
 """Texts from this length are remembered by a digest, so that a ledger holds no large values."""
 
 

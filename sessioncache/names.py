@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from sessioncache.errors import InvalidNameError
@@ -65,6 +66,11 @@ def split_key(key: object) -> Key:
     """
     if type(key) is not str:
         raise InvalidNameError(f"a key must be a str, not {type(key).__name__}")
+    return _split(key)
+
+
+@lru_cache(maxsize=8192)
+def _split(key: str) -> Key:
     if key.startswith(USER_PREFIX):
         return Key(KeyScope.USER, check_name("a key", key[len(USER_PREFIX) :], empty=True))
     if key.startswith(APP_PREFIX):

@@ -40,11 +40,21 @@ class Pressure:
         self._reading: Reading | None = None
         self._busy = asyncio.Lock()
 
+    @property
+    def is_low(self) -> bool:
+        """Whether a measurement that still serves was below the limits: a write need not ask for admission."""
+        reading = self._reading
+        return (
+            reading is not None
+            and asyncio.get_running_loop().time() - reading.at < _GOOD_FOR
+            and self._lets_in(reading)
+        )
+
     async def admit(self) -> None:
         """Return when a write may be made; BackPressureError when the limit is reached (and waiting did not help)."""
         while True:
             reading = await self._current()
-            if reading.dirty < self._max_dirty and reading.oldest_age < self._max_age:
+            if self._lets_in(reading):
                 return
             if not self._waits or seconds_left() <= _PAUSE:
                 raise BackPressureError(
@@ -54,6 +64,9 @@ class Pressure:
                     oldest_age=reading.oldest_age,
                 )
             await asyncio.sleep(_PAUSE)
+
+    def _lets_in(self, reading: Reading) -> bool:
+        return reading.dirty < self._max_dirty and reading.oldest_age < self._max_age
 
     async def _current(self) -> Reading:
         now = asyncio.get_running_loop().time()

@@ -33,6 +33,10 @@ T = TypeVar("T")
 _PREFIX = {KeyScope.SESSION: "", KeyScope.USER: USER_PREFIX, KeyScope.APP: APP_PREFIX, KeyScope.TEMP: TEMP_PREFIX}
 
 
+_MOVING = (b"r", b"v", b"u", b"t", b"m", b"k")
+"""Head fields that change within a life."""
+
+
 @dataclass(frozen=True)
 class SessionPlaces:
     """Where the scopes lie that a session's state is merged from."""
@@ -284,7 +288,8 @@ class Session(Handle):
 
     def _noticed(self, content: Content) -> None:
         super()._noticed(content)
-        self._head.update(content.head)
+        told = content.fields
+        self._head.update({name: told[name] for name in _MOVING if name in told})
 
     def _changed(self, revision: bytes) -> None:
         super()._changed(revision)

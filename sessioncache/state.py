@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sessioncache.dates import json_of
 from sessioncache.hot.calls import Content
 from sessioncache.names import KeyScope
 from sessioncache.revisions import DIGITS
-from sessioncache.values import decode_value
+from sessioncache.values import decode_entry
 
 _LARGE = 16_384
 """Bytes of values from which on a scope is read only if it is not as it was, whatever was seen before."""
@@ -27,7 +26,7 @@ class State(Mapping[str, Any]):
         self._values = values
 
     def __getitem__(self, key: str) -> Any:
-        return decode_value(json_of(self._values[key], DIGITS))
+        return decode_entry(self._values[key])
 
     def __iter__(self) -> Iterator[str]:
         return iter(tuple(self._values))
@@ -48,27 +47,24 @@ class _Layer:
 
     __slots__ = ("_content", "_late", "_prefix", "_values", "held", "is_large", "is_steady", "told")
 
-    def __init__(self, prefix: str, content: Content | None = None, *, is_steady: bool = False) -> None:
+    def __init__(self, prefix: str, content: Content | None = None, version: bytes = b"") -> None:
         self._prefix, self._content = prefix, content
         self._values: dict[str, bytes] = {}
         self._late: dict[str, bytes | None] = {}
-        self.held = content.version if content else b""
+        self.held = version
         """The version of the scope that all of this is as new as; empty where that is not known."""
         self.told = 0
         """When that version was told."""
-        self.is_steady = is_steady
+        self.is_steady = False
         """Whether the scope was found as it had been when it was read last."""
-        self.is_large = content is not None and sum(map(len, content.fields.values())) > _LARGE
+        self.is_large = content is not None and content.size > _LARGE
         """Whether reading it again costs more than asking whether there is anything to read."""
 
     @property
     def values(self) -> dict[str, bytes]:
         """Key -> nine digits of revision and the text."""
         if self._content is not None:
-            prefix = self._prefix
-            entries = self._content.entries
-            self._values = {prefix + name: value for name, value in entries.items()} if prefix else entries.copy()
-            self._content = None
+            self._values, self._content = self._content.named(self._prefix), None
             for key, value in self._late.items():
                 self.put(key, value)
             self._late = {}
@@ -84,9 +80,9 @@ class _Layer:
             self._values[key] = value
 
     def copy(self) -> _Layer:
-        other = _Layer(self._prefix, is_steady=self.is_steady)
-        other._values, other.held, other.told = self.values.copy(), self.held, self.told
-        other.is_large = self.is_large
+        other = _Layer(self._prefix, version=self.held)
+        other._values, other.told = self.values.copy(), self.told
+        other.is_steady, other.is_large = self.is_steady, self.is_large
         return other
 
 
@@ -97,13 +93,13 @@ class Known:
     a call brings that began before another one wrote the key counts only if it is newer.
     """
 
-    __slots__ = ("_count", "_layers", "_merged", "_written")
+    __slots__ = ("_count", "_last_write", "_layers", "_merged", "_written")
 
     def __init__(self) -> None:
         self._layers: dict[KeyScope, _Layer] = {}
         self._merged: dict[str, bytes] | None = {}
         self._written: dict[str, tuple[int, bytes, KeyScope]] = {}
-        self._count = 0
+        self._count = self._last_write = 0
 
     @property
     def values(self) -> dict[str, bytes]:
@@ -124,16 +120,16 @@ class Known:
 
     def versions(self) -> dict[KeyScope, bytes]:
         """The scopes with the versions that are held, where it pays to ask whether they are still the same."""
-        layers = self._layers
-        if not any(layer.held and (layer.is_steady or layer.is_large) for layer in layers.values()):
-            return {}
-        return {scope: layer.held for scope, layer in layers.items()}
+        for layer in self._layers.values():
+            if (layer.is_steady or layer.is_large) and layer.held:
+                return {scope: layer.held for scope, layer in self._layers.items()}
+        return {}
 
     def write(self, began: int, scope: KeyScope, key: str, revision: bytes, text: bytes | None) -> None:
         """A write set a key, or deleted it (None)."""
         if self._is_overtaken(began, key, revision):
             return
-        self._count += 1
+        self._count = self._last_write = self._count + 1
         self._written[key] = (self._count, revision, scope)
         self._put(scope, key, None if text is None else revision + text)
 
@@ -145,24 +141,23 @@ class Known:
 
     def read(self, began: int, scope: KeyScope, key: str, value: bytes | None, version: bytes) -> None:
         """A reading of a version of a scope found a key, or did not (None)."""
-        if self._is_outdated(began, scope, version):
+        if _is_outdated(self._layer(scope), began, version):
             return
         if not self._is_overtaken(began, key, value[:DIGITS] if value else b""):
             self._put(scope, key, value)
 
     def replace(self, began: int, scope: KeyScope, prefix: str, content: Content) -> None:
         """A reading found these keys of a scope and no others."""
-        before = self._layers.get(scope)
-        if before is None:
-            self._layers[scope] = _Layer(prefix, content)
-            self._tell(self._layers[scope])
-        elif not self._is_outdated(began, scope, content.version):
-            layer = _Layer(prefix, content, is_steady=bool(before.held) and before.held == content.version)
-            if self._count > began:
+        before, version = self._layers.get(scope), content.version
+        if before is not None and _is_outdated(before, began, version):
+            return
+        layer = _Layer(prefix, content, version)
+        if before is not None:
+            layer.is_steady = before.held == version != b""
+            if self._last_write > began:
                 self._keep_newer(began, scope, before, layer)
-            self._tell(layer)
-            self._layers[scope] = layer
-        self._merged = None
+        self._tell(layer)
+        self._layers[scope], self._merged = layer, None
 
     def confirm(self, scope: KeyScope) -> None:
         """A scope was found at the version that is held."""
@@ -191,11 +186,6 @@ class Known:
         self._count += 1
         layer.told = self._count
 
-    def _is_outdated(self, began: int, scope: KeyScope, version: bytes) -> bool:
-        """Whether a newer version was told after a call had begun that found this one."""
-        layer = self._layer(scope)
-        return layer.told > began and _is_older(version, layer.held)
-
     def _is_overtaken(self, began: int, key: str, revision: bytes) -> bool:
         """Whether a newer write of the key was told after a call had begun."""
         count, written, _ = self._written.get(key, (0, b"", None))
@@ -205,8 +195,14 @@ class Known:
         """The same, to go its own way from here."""
         other = Known()
         other._layers = {scope: layer.copy() for scope, layer in self._layers.items()}
-        other._merged, other._written, other._count = None, self._written.copy(), self._count
+        other._merged, other._written = None, self._written.copy()
+        other._count, other._last_write = self._count, self._last_write
         return other
+
+
+def _is_outdated(layer: _Layer, began: int, version: bytes) -> bool:
+    """Whether a newer version was told after a call had begun that found this one."""
+    return layer.told > began and _is_older(version, layer.held)
 
 
 def _is_older(version: bytes, held: bytes) -> bool:

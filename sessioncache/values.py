@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
+from sessioncache.dates import DATE_MARK, json_of
 from sessioncache.errors import InvalidValueError, LimitExceededError
+from sessioncache.revisions import DIGITS
 from sessioncache.settings import MAX_VALUE_BYTES
 
 Json = bool | int | float | str | list[Any] | dict[str, Any] | None
@@ -51,6 +53,14 @@ def encode_value(key: str, value: object) -> bytes:
             f"the value of {key!r} has {len(text)} bytes as JSON, at most {MAX_VALUE_BYTES} are allowed"
         )
     return text
+
+
+def decode_entry(value: bytes) -> Any:
+    """The value of an entry as Redis holds it: nine digits of revision and the text, which may be dated."""
+    try:
+        return _decode(value[DIGITS:] if value[DIGITS] != DATE_MARK else json_of(value, DIGITS))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(json_of(value, DIGITS))
 
 
 def decode_value(text: bytes) -> Any:

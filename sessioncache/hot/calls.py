@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from sessioncache.hot.layout import Place
@@ -76,6 +77,15 @@ class Part(NamedTuple):
     """The life of the session that the handle belongs to; ``+`` in a create."""
     if_revision: bytes = b""
     temp: bool = False
+
+
+def only_deletes(parts: Sequence[Part]) -> bool:
+    """Whether a write makes nothing larger: it is let in when there is no room."""
+    for part in parts:
+        for operation in part.operations:
+            if operation.code not in b"DC":
+                return False
+    return True
 
 
 class UnreadyBuckets(Exception):  # noqa: N818 - a signal
@@ -193,19 +203,34 @@ class Content:
         return {name: value for name, value in self.fields.items() if name[0] != _OF_A_KEY}
 
     @property
+    def size(self) -> int:
+        """Bytes of values, about."""
+        told = self.fields.get(b"z")
+        return int(told) if told else sum(map(len, self.fields.values()))
+
+    @property
     def entries(self) -> dict[str, bytes]:
         """Living entries: key -> nine digits of revision and the text (see `Entry`); what is dead is left out (R14)."""
         if self._entries is None:
-            found = {
-                name[1:].decode(): value
-                for name, value in self.fields.items()
-                if name[0] == _OF_A_KEY and len(value) > DIGITS
-            }
-            cleared = self.fields.get(b"c", ZERO)
-            if cleared != ZERO:
-                found = {key: value for key, value in found.items() if value[:DIGITS] > cleared}
-            self._entries = found
+            self._entries = self.named("")
         return self._entries
+
+    def named(self, prefix: str) -> dict[str, bytes]:
+        """The living entries by their keys behind a prefix; a new dict."""
+        key, cleared, fields = _key_behind(prefix), self.fields.get(b"c", ZERO), self.fields.items()
+        if cleared == ZERO:
+            return {key(name): value for name, value in fields if name[0] == _OF_A_KEY and len(value) > DIGITS}
+        return {
+            key(name): value
+            for name, value in fields
+            if name[0] == _OF_A_KEY and len(value) > DIGITS and value[:DIGITS] > cleared
+        }
+
+
+@cache
+def _key_behind(prefix: str) -> Callable[[bytes], str]:
+    """What tells the key of a field.  It remembers: agents have the same few keys in all their sessions."""
+    return lru_cache(maxsize=16384)(lambda name: prefix + name[1:].decode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,25 +52,15 @@ class UnansweredError(HotTierUnavailableError):
     """The command was sent and no answer came: it may have been executed."""
 
 
-class Step:
-    """A script and plain commands after it that are to be one step, packed once for as many times as it is sent."""
+class Request:
+    """Commands, packed once for as many times as they are sent, and the scripts that they call."""
 
-    __slots__ = ("_called", "_commands", "_script", "packed", "replies")
+    __slots__ = ("commands", "packed", "scripts")
 
-    def __init__(
-        self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], commands: Sequence[Sequence[Argument]]
-    ) -> None:
-        self._script, self._commands = script, commands
-        self._called = evaluation(script, keys, args)
-        self.packed = self._pack(self._called)
-        self.replies = len(commands) + 3
-
-    def with_text(self) -> bytes:
-        """To be sent where Redis does not know the script yet."""
-        return self._pack((b"EVAL", self._script.text, *self._called[2:]))
-
-    def _pack(self, called: Sequence[Argument]) -> bytes:
-        return b"".join(pack([(b"MULTI",), called, *self._commands, (b"EXEC",)]))
+    def __init__(self, commands: Sequence[Sequence[Argument]], *scripts: Script) -> None:
+        self.commands = commands
+        self.packed = [b"".join(pack(commands))]
+        self.scripts = {script.sha: script for script in scripts}
 
 
 class HotLink:
@@ -105,7 +95,10 @@ class HotLink:
 
     async def call(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Reply:
         """The reply of one script."""
-        (reply,) = await self.exchange([evaluation(script, keys, args)], {script.sha: script})
+        call = evaluation(script, keys, args)
+        (reply,) = await self._send([pack_command(call)], 1)  # type: ignore[arg-type]
+        if isinstance(reply, NoScriptError):
+            (reply,) = await self._exchange(_with_texts([call], {script.sha: script}))
         if isinstance(reply, ResponseError):
             raise explain(reply)
         return reply
@@ -122,20 +115,17 @@ class HotLink:
                 raise explain(reply)
         return replies
 
-    async def transact(self, step: Step) -> list[Reply]:
-        """The replies of a script and of the plain commands after it, in one step and one round trip."""
-        packed = step.packed
-        while True:
-            replies = await self._send([packed], step.replies)
-            done = replies[-1] if isinstance(replies[-1], list) else replies
-            for reply in done:
-                if isinstance(reply, NoScriptError) and packed is step.packed:
-                    packed = step.with_text()
-                    break
-                if isinstance(reply, ResponseError):
-                    raise explain(reply)
-            else:
-                return done
+    async def ask(self, request: Request) -> list[Reply]:
+        """The replies to a request, one round trip; a failed one raises after all were read."""
+        replies = await self._send(request.packed, len(request.commands))
+        for reply in replies:
+            if isinstance(reply, NoScriptError):
+                replies = await self.exchange(request.commands, request.scripts)
+                break
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise explain(reply)
+        return replies
 
     async def command(self, *parts: Argument) -> Reply:
         """The reply of one plain command."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
 from redis.exceptions import ResponseError
 
 from sessioncache.entries import Head, StoredScope
-from sessioncache.errors import MemoryFullError
 from sessioncache.hot.calls import (
     Content,
     Deleted,
@@ -27,9 +26,10 @@ from sessioncache.hot.calls import (
     Wanted,
     Written,
     WrittenPart,
+    only_deletes,
 )
 from sessioncache.hot.layout import Layout, Place, fields_of
-from sessioncache.hot.link import Argument, HotLink, Reply, Step, evaluation, explain, pairs_of
+from sessioncache.hot.link import Argument, HotLink, Reply, Request, evaluation, explain, pairs_of
 from sessioncache.hot.once import Once
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.unflushed import Unflushed, read_unflushed
@@ -47,10 +47,10 @@ _PEEK: tuple[Argument, ...] = (0, 0, b"u", b"", b"", -1)
 class Plan:
     """Whole scopes that are read together again and again; see `HotTier.plan`."""
 
-    __slots__ = ("places", "step", "wanted")
+    __slots__ = ("places", "request", "wanted")
 
-    def __init__(self, wanted: Sequence[Wanted], step: Step) -> None:
-        self.wanted, self.step = wanted, step
+    def __init__(self, wanted: Sequence[Wanted], request: Request) -> None:
+        self.wanted, self.request = wanted, request
         self.places = [one.place for one in wanted]
 
 
@@ -70,8 +70,7 @@ class HotTier:
 
         OutcomeUnknownError where no answer came.
         """
-        deletes_only = all(operation.code in b"DC" for part in parts for operation in part.operations)
-        script = load_script("write", "allow-oom") if deletes_only else load_script("write")
+        script = load_script("write", "allow-oom") if only_deletes(parts) else load_script("write")
 
         def args(operation: Sequence[Argument]) -> list[Argument]:
             return [*LIMITS, self._temp_s, *operation, lease, *_part_args(parts)]
@@ -155,29 +154,31 @@ class HotTier:
 
         The script checks, and Redis' own command reads: a body that goes through Lua costs three times as much.
         """
-        whole = [one.place.temp if one.temp else one.place.hash for one in wanted if one.keys is None]
-        keys, args = self._asked(wanted, only_check=True)
-        return Plan(wanted, Step(load_script("read"), keys, args, [(b"HGETALL", key) for key in whole]))
+        script, (keys, args) = load_script("read"), self._asked(wanted, only_check=True)
+        bodies = [(b"HGETALL", one.place.hash) for one in wanted if _is_apart(one)]
+        return Plan(wanted, Request([evaluation(script, keys, args), *bodies], script))
 
-    async def look(self, plan: Plan, held: Sequence[bytes]) -> list[Content | None]:
+    def look(self, plan: Plan, held: Sequence[bytes]) -> Awaitable[Sequence[Content | None]]:
         """Read whole scopes in one step; None for one that has the version that is held of it (empty: none is)."""
         if any(held):
-            return await self._ask([one._replace(held=of) for one, of in zip(plan.wanted, held, strict=True)])
-        return [*await self.read_whole(plan)]
+            return self._ask([one._replace(held=of) for one, of in zip(plan.wanted, held, strict=True)])
+        return self.read_whole(plan)
 
-    async def read_whole(self, plan: Plan) -> list[Content]:
-        """Read whole scopes in one step."""
-        try:
-            reply, *found = await self.link.transact(plan.step)
-        except MemoryFullError:  # then Redis lets no command wait for others, but scripts read
-            return await self.read(plan.wanted)
+    async def read_whole(self, plan: Plan) -> Sequence[Content]:
+        """Read whole scopes in one step.
+
+        Bodies that have the revisions that the script found are what it would have read.  Where somebody wrote in
+        between, it reads them itself.
+        """
+        reply, *found = await self.link.ask(plan.request)
         raise_unready(reply, plan.places)
-        contents, fields = [Content(part[0], {}) for part in reply[1:]], map(pairs_of, found)
+        contents, bodies = [_content(part) for part in reply[1:]], iter(found)
         for one, content in zip(plan.wanted, contents, strict=True):
-            if one.keys is None:
-                body = next(fields)
-                if not one.temp or body.get(b"b") == contents[0].fields.get(b"b"):  # else of another life
-                    content.fields = body
+            if _is_apart(one):
+                body = pairs_of(next(bodies))
+                if body.get(b"r") != content.fields[b"r"] or body.get(b"i") != content.incarnation:
+                    return await self.read(plan.wanted)
+                content.fields = body
         self._learn(plan.wanted, contents)
         return contents
 
@@ -194,8 +195,8 @@ class HotTier:
         for place, names, birth, temp, held in wanted:
             keys += (place.control, place.temp if temp else place.hash)
             args += (b"t" if temp else place.ref.kind, birth, held)
-            if only_check or names is None:
-                args.append(-2 if only_check else -1)
+            if names is None or only_check:
+                args.append(-2 if only_check and not temp else -1)
             else:
                 args.append(len(names))
                 args += [name.encode() for name in names]
@@ -281,10 +282,10 @@ def _part_keys(parts: Sequence[Part]) -> list[bytes]:
 def _part_args(parts: Sequence[Part]) -> list[Argument]:
     args: list[Argument] = []
     for part in parts:
-        kind = b"t" if part.temp else part.place.ref.kind.value
-        args += (kind, part.birth, part.if_revision, part.place.parents, len(part.operations))
-        for operation in part.operations:
-            args += (operation.code, operation.key.encode(), operation.text, operation.expected)
+        place, operations, birth, if_revision, temp = part
+        args += (b"t" if temp else place.ref.kind, birth, if_revision, place.parents, len(operations))
+        for operation in operations:
+            args += operation
     return args
 
 
@@ -319,6 +320,11 @@ def _held(reply: Reply, place: Place) -> None:
     if reply[0] == b"retry":
         raise TokenLost
     raise_unready(reply, [place])
+
+
+def _is_apart(one: Wanted) -> bool:
+    """Whether a plan reads a scope by a command of its own."""
+    return one.keys is None and not one.temp
 
 
 def _content(flat: list[bytes]) -> Content:

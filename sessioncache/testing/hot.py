@@ -136,7 +136,8 @@ class MemoryHot(HotTier):
     async def look(self, plan: Plan, held: Sequence[bytes]) -> list[Content | None]:
         """Read scopes in one step; None for one that is as it is held.  Gone."""
         contents = await self.read(plan.wanted)
-        return [None if of and of == one.version else one for of, one in zip(held, contents, strict=True)]
+        pairs = zip(contents, held or [b""] * len(contents), strict=True)
+        return [None if of and of == one.version else one for one, of in pairs]
 
     async def read_whole(self, plan: Plan) -> list[Content]:
         """Read scopes in one step.  Gone."""

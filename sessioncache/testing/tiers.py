@@ -65,4 +65,9 @@ class _NoPressure(Pressure):
 
     def __init__(self) -> None: ...
 
+    @property
+    def is_low(self) -> bool:
+        """Always."""
+        return True
+
     async def admit(self) -> None: ...

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sessioncache import Session, SessionCache, SessionNotFoundError
+from sessioncache.hot.link import Request
 from tests.helpers import Urls, connect, drain, evict, raw
 from tests.proxy import Proxy
 
@@ -158,3 +159,21 @@ async def test_handles_that_write_and_read_side_by_side_all_end_with_what_redis_
             await asyncio.gather(*(handle.refresh() for handle in handles))
             expected = dict((await second.get("ada", "s1")).state)
             assert [dict(handle.state) for handle in handles] == [expected] * 3
+
+
+async def test_a_reading_of_the_whole_never_mixes_two_moments(
+    cache: SessionCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await cache.create("ada", session_id="s1", state={"n": 1, "user:n": 1, "app:n": 1})
+    other = await cache.get("ada", "s1")
+    link, ask = session._tiers.hot.link, session._tiers.hot.link.ask
+
+    async def interrupted(request: Request) -> list[Any]:
+        """As if somebody wrote between the commands of one request."""
+        before = await ask(request)
+        await other.update({"n": 2, "user:n": 2, "app:n": 2})
+        return before[:2] + (await ask(request))[2:]
+
+    monkeypatch.setattr(link, "ask", interrupted)
+    await session.refresh()
+    assert dict(session.state) == {"n": 2, "user:n": 2, "app:n": 2}

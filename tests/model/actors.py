@@ -23,7 +23,7 @@ from sessioncache.tiers import Tiers
 from tests.fake_link import FakeLink
 from tests.model.observing import APP, BUCKETS, PREFIX
 
-_HOT = ("exchange",)
+_HOT = ("_send",)
 _READING = (
     "clock",
     "read_layout",

@@ -5,7 +5,7 @@
 -- KEYS   per part: control of its bucket, hash of its scope (of a temp: part: the temp hash; the session's part is first then,
 --        and before those of its namespaces)
 -- ARGV   milliseconds a clean scope stays, milliseconds a temp hash lives; then per part: kind, birth ('' any),
---        version that the caller holds ('' none), number of keys (-1: all; -2: none, not even head fields), keys
+--        version that the caller holds ('' none), number of keys (-1: all; -2: none, the scope revision only), keys
 -- Reply  {'ok', {incarnation, field, value, ...} per part}: head fields 'r b c x f v h u t m k q' where they exist and '='..key;
 --        1 in place of a part whose version, incarnation and scope revision, is the one held
 --        {'register', part} {'revalidate', part} {'cold', part...} {'gone'}
@@ -24,8 +24,8 @@ local function renew(key, ttl, floor, ctl)
 end
 
 -- Fields and values behind the incarnation.
-local function read(inc, hash, count, at)
-  if count == -2 then return {inc} end
+local function read(inc, hash, revision, count, at)
+  if count == -2 then return {inc, 'r', revision} end
   local part, fields = {inc}, nil
   if count == -1 then
     fields = call('HGETALL', hash)
@@ -60,7 +60,7 @@ for i = 1, #KEYS, 2 do
     if h[1] ~= birth then reply[part + 1] = {inc}
     else
       renew(hash, temp_ttl, temp_ttl - 1000)
-      reply[part + 1] = held ~= '' and held == inc .. h[2] and 1 or read(inc, hash, count, keys)
+      reply[part + 1] = held ~= '' and held == inc .. h[2] and 1 or read(inc, hash, h[2], count, keys)
     end
   else
     local h = call('HMGET', hash, 'i', 'b', 'x', 'y', 'r')
@@ -70,7 +70,7 @@ for i = 1, #KEYS, 2 do
     else
       if kind == 's' then birth = h[2] end
       renew(hash, idle, idle / 2, kind == 'u' and ctl)
-      reply[part + 1] = held ~= '' and held == inc .. h[5] and 1 or read(inc, hash, count, keys)
+      reply[part + 1] = held ~= '' and held == inc .. h[5] and 1 or read(inc, hash, h[5], count, keys)
     end
   end
 end
