@@ -16,6 +16,7 @@ from sessioncache.namespace import Namespace
 from sessioncache.pending import Pending
 from sessioncache.scope import Scope
 from sessioncache.session import Session
+from sessioncache.upkeep import check_title, counting
 from sessioncache.values import Json
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Batch:
         title: str = "",
     ) -> Pending[Session]:
         """See `SessionCache.create`."""
+        check_title(title)
         lane = object() if session_id is None else self._lane(user, session_id)
         kept = kept_values(state or {}, split_key)
         return self._note(lane, lambda: self._cache.create(user, session_id=session_id, state=kept, title=title))
@@ -90,6 +92,7 @@ class Batch:
         self, user: str, session_id: str, *, state: Mapping[str, Json] | None = None, title: str = ""
     ) -> Pending[tuple[Session, bool]]:
         """See `SessionCache.get_or_create`."""
+        check_title(title)
         kept = kept_values(state or {}, split_key)
         return self._note(
             self._lane(user, session_id),
@@ -104,6 +107,7 @@ class Batch:
         self, user: str, session_id: str, *, messages: int = 0, tokens: int = 0, first_message: str | None = None
     ) -> Pending[SessionInfo]:
         """See `SessionCache.touch`."""
+        counting(messages, tokens, first_message)
         return self._note(
             self._lane(user, session_id),
             lambda: self._cache.touch(user, session_id, messages=messages, tokens=tokens, first_message=first_message),
@@ -111,6 +115,7 @@ class Batch:
 
     def rename(self, user: str, session_id: str, title: str) -> Pending[SessionInfo]:
         """See `SessionCache.rename`."""
+        check_title(title)
         return self._note(self._lane(user, session_id), lambda: self._cache.rename(user, session_id, title))
 
     def _lane(self, user: str, session_id: str) -> bytes:

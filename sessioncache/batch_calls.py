@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from sessioncache import numbers
-from sessioncache.handle import Handle
+from sessioncache.handle import Handle, gone_keys
 from sessioncache.info import SessionInfo
 from sessioncache.namespace import Namespace
 from sessioncache.pending import Pending
 from sessioncache.records import Record, upsert_of
 from sessioncache.session import Session
+from sessioncache.upkeep import check_title, counting
 from sessioncache.values import Json, decode_value, encode_value
 
 H = TypeVar("H", bound=Handle)
@@ -24,8 +25,8 @@ Note = Callable[[Callable[[], Awaitable[Any]]], Pending[Any]]
 class BatchCalls(Generic[H]):
     """The calls of a batch on one session, namespace or shared scope.
 
-    Keys and values are taken as they are when the call is noted; InvalidNameError, InvalidValueError and
-    LimitExceededError for those that cannot be used are raised there.
+    Arguments are taken as they are when the call is noted; InvalidNameError, InvalidValueError and LimitExceededError
+    for those that cannot be used are raised there.
     """
 
     __slots__ = ("_handle", "_note")
@@ -54,7 +55,9 @@ class BatchCalls(Generic[H]):
     ) -> Pending[int]:
         """See `Session.update`."""
         kept = kept_values(mapping, self._handle._split)
-        gone = delete if isinstance(delete, str) else tuple(delete)
+        gone = gone_keys(kept, delete)
+        for key in gone:
+            self._handle._split(key)
         return self._note(lambda: self._handle.update(kept, delete=gone, if_revision=if_revision))
 
     def delete(self, key: str) -> Pending[bool]:
@@ -82,10 +85,12 @@ class SessionCalls(BatchCalls[Session]):
 
     def touch(self, *, messages: int = 0, tokens: int = 0, first_message: str | None = None) -> Pending[SessionInfo]:
         """See `Session.touch`."""
+        counting(messages, tokens, first_message)
         return self._note(lambda: self._handle.touch(messages=messages, tokens=tokens, first_message=first_message))
 
     def rename(self, title: str) -> Pending[SessionInfo]:
         """See `Session.rename`."""
+        check_title(title)
         return self._note(lambda: self._handle.rename(title))
 
     def records(self) -> Pending[list[Record]]:

@@ -129,6 +129,7 @@ async def test_what_is_noted_is_what_was_given_whatever_becomes_of_it(small_cach
         ("append", ("", 1), InvalidNameError),
         ("append", ("a", 1, b"2"), InvalidValueError),
         ("upsert_record", (Record("user:a", 1),), InvalidNameError),
+        ("rename", ("\0",), InvalidNameError),
     ],
 )
 async def test_what_cannot_be_written_is_refused_where_it_is_noted(
@@ -140,6 +141,36 @@ async def test_what_cannot_be_written_is_refused_where_it_is_noted(
             with pytest.raises(error):
                 getattr(batch.on(made), call)(*arguments)
         assert dict(made.state) == {}
+
+
+@pytest.mark.parametrize(
+    ("call", "options"),
+    [
+        ("update", {"mapping": {"a": 1}, "delete": ["b", ""]}),
+        ("update", {"mapping": {"a": 1}, "delete": ["a"]}),
+        ("update", {"mapping": {"a": 1}, "delete": "b"}),
+        ("touch", {"messages": -1}),
+    ],
+)
+async def test_options_that_cannot_be_used_are_refused_where_they_are_noted(call: str, options: dict[str, Any]) -> None:
+    async with InMemorySessionCache(app="app") as cache:
+        made = await cache.create("ada")
+        async with cache.batch() as batch:
+            with pytest.raises((InvalidNameError, InvalidValueError)):
+                getattr(batch.on(made), call)(**options)
+        assert dict(made.state) == {}
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [("create", ("ada",)), ("get_or_create", ("ada", "s1")), ("rename", ("ada", "s1"))],
+)
+async def test_a_title_that_cannot_be_stored_is_refused_where_it_is_noted(
+    call: str, arguments: tuple[str, ...]
+) -> None:
+    async with InMemorySessionCache(app="app") as cache, cache.batch() as batch:
+        with pytest.raises(InvalidNameError):
+            getattr(batch, call)(*arguments, title="\0")
 
 
 async def test_sessions_and_namespaces_have_calls_of_their_own(small_cache: SessionCache) -> None:
