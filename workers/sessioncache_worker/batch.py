@@ -12,7 +12,7 @@ def batches(dirt: Iterable[Dirt], *, rows: int, size: int) -> Iterator[list[Dirt
     batch: list[Dirt] = []
     batch_rows = batch_size = 0
     for one in dirt:
-        own_rows, own_size = 1 + len(one.entries), sum(len(entry.text) for entry in one.entries)
+        own_rows, own_size = size_of(one)
         if batch and (batch_rows + own_rows > rows or batch_size + own_size > size):
             yield batch
             batch, batch_rows, batch_size = [], 0, 0
@@ -21,6 +21,11 @@ def batches(dirt: Iterable[Dirt], *, rows: int, size: int) -> Iterator[list[Dirt
         batch_size += own_size
     if batch:
         yield batch
+
+
+def size_of(dirt: Dirt) -> tuple[int, int]:
+    """Rows (the head counts) and bytes of a scope's dirt."""
+    return 1 + len(dirt.entries), sum([len(text) for _, _, text in dirt.entries])
 
 
 def halves(batch: list[Dirt]) -> tuple[list[Dirt], list[Dirt]]:

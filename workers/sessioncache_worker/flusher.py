@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, suppress
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from sessioncache.entries import Committed, Dirt
+from sessioncache.errors import DurableTierUnavailableError
 from sessioncache.hot.calls import Acknowledged, Gone, Need, Unready
 from sessioncache.revisions import LARGEST
 from sessioncache.settings import WorkerSettings
 from sessioncache.tiers import Tiers
-from sessioncache_worker.batch import batches
+from sessioncache_worker.batch import size_of
+from sessioncache_worker.pace import Pace
 from sessioncache_worker.poison import Bisector
+from sessioncache_worker.reader import Reader
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +26,6 @@ Claimed = tuple[int, str]
 _CLOCK_AGE = 30.0
 """Seconds for which a reading of the database's clock serves as "before the reading of the dirt" (an older one only
 makes the dirt count as older than it is)."""
-_AHEAD = 2
-"""Readings that are under way at once."""
 
 
 class Flusher:
@@ -37,6 +36,7 @@ class Flusher:
         self._settings = settings
         self._worker = worker
         self._clock: tuple[float, int] | None = None
+        self._pace = Pace(settings.batch_rows, settings.lease / 8)
         self.bisector = Bisector(tiers.durable, tiers.backlog, max_attempts=settings.max_attempts)
 
     async def flush(self, claimed: Sequence[Claimed]) -> int:
@@ -45,49 +45,37 @@ class Flusher:
         While SQL commits batches, those after them are read and those before them are acknowledged.
         """
         read_after = await self._clock_before()
-        rows = 0
-        running: set[asyncio.Future[int]] = set()
-        async with aclosing(self._batches(claimed)) as found:
+        limits = {"rows": self._settings.batch_rows, "size": self._settings.batch_bytes}
+        free = asyncio.Semaphore(self._tiers.durable.writers)
+        flushing: list[asyncio.Future[int]] = []
+        async with Reader(self.read, claimed, **limits) as reader:
             try:
-                async for batch in found:
-                    if len(running) >= self._tiers.durable.writers:
-                        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                        for one in [one for one in running if one.done()]:
-                            rows += one.result()
-                            running.discard(one)
-                    running.add(asyncio.ensure_future(self._settle_batch(batch, read_after)))
-                return rows + sum(await asyncio.gather(*running))
+                while not any(_has_failed(one) for one in flushing):
+                    await free.acquire()
+                    batch = await reader.take(self._pace.rows)
+                    if not batch:
+                        break
+                    flushing.append(asyncio.ensure_future(self._flush_batch(batch, read_after, free)))
+                return sum(await asyncio.gather(*flushing))
             except asyncio.CancelledError:
-                for one in running:
+                for one in flushing:
                     one.cancel()
                 raise
             finally:
-                await asyncio.gather(*running, return_exceptions=True)
+                await asyncio.gather(*flushing, return_exceptions=True)
 
-    async def _settle_batch(self, batch: list[Dirt], read_after: int) -> int:
-        return await self.acknowledge(await self.commit(batch, read_after))
-
-    async def _batches(self, claimed: Sequence[Claimed]) -> AsyncGenerator[list[Dirt], None]:
-        """The dirt of scopes in batches; some of it is read ahead."""
-        step = max(1, self._settings.batch_rows // 4)
-        groups = (claimed[at : at + step] for at in range(0, len(claimed), step))
-        readings = deque(asyncio.ensure_future(self.read(group)) for group in islice(groups, _AHEAD))
-        rest: list[Dirt] = []
+    async def _flush_batch(self, batch: list[Dirt], read_after: int, free: asyncio.Semaphore) -> int:
+        """Commit a batch, let the next one follow, and acknowledge it; the number of rows."""
+        began = asyncio.get_running_loop().time()
         try:
-            while readings:
-                dirt = await readings[0]
-                readings.popleft()
-                readings.extend(asyncio.ensure_future(self.read(group)) for group in islice(groups, 1))
-                cut = batches([*rest, *dirt], rows=self._settings.batch_rows, size=self._settings.batch_bytes)
-                *full, rest = list(cut) or [[]]
-                for batch in full:
-                    yield batch
-            if rest:
-                yield rest
+            committed = await self.commit(batch, read_after)
+            self._pace.took(sum(size_of(dirt)[0] for dirt in batch), asyncio.get_running_loop().time() - began)
+        except DurableTierUnavailableError:
+            self._pace.failed()
+            raise
         finally:
-            for reading in readings:
-                reading.cancel()
-            await asyncio.gather(*readings, return_exceptions=True)
+            free.release()
+        return await self.acknowledge(committed)
 
     async def read(self, claimed: Sequence[Claimed]) -> list[Dirt]:
         """The dirt of scopes; hashes of an older incarnation are settled first."""
@@ -154,6 +142,10 @@ class Flusher:
         if self._clock is None or now - self._clock[0] > _CLOCK_AGE:
             self._clock = (now, await self._tiers.durable.clock())
         return self._clock[1]
+
+
+def _has_failed(batch: asyncio.Future[int]) -> bool:
+    return batch.done() and not batch.cancelled() and batch.exception() is not None
 
 
 def _report(one: Committed, done: Acknowledged) -> None:
