@@ -1,4 +1,7 @@
-"""What both tiers exchange: entries, heads, a scope as SQL has it, and dirt on its way to SQL.  Pure: no I/O."""
+"""What both tiers exchange: entries, heads, a scope as SQL has it, and dirt on its way to SQL.  Pure: no I/O.
+
+Nobody changes any of it.  What a flush makes by the thousand is not frozen, since that triples the time to make it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ class Entry(NamedTuple):
     """The exact JSON text in UTF-8, behind the date that was given with it, if any (see `dates`); empty: deleted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Head:
     """A scope's own record.  The fields from `title` on mean something for a session only."""
 
@@ -61,7 +64,7 @@ class StoredScope:
     """The largest revision that SQL knows of this scope: head, last cleared, all rows, tombstones too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Dirt:
     """What one scope has that SQL may lack, as one script read it."""
 
@@ -94,7 +97,7 @@ class Dirt:
         return self.holder or self.scope_id
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Committed:
     """What SQL holds after the transaction that took one `Dirt`."""
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeVar
 
-from sessioncache.entries import Committed, Dirt, Entry
+from sessioncache.entries import Committed, Dirt
 from sessioncache.hot.calls import Acknowledged, Claims, Dropped, Need, Unready
-from sessioncache.hot.layout import Layout, Place, head_of, parents
+from sessioncache.hot.dirt import acknowledgement_of, dirt_of
+from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.link import Argument, HotLink, Reply, pairs_of
 from sessioncache.hot.scripts import load_script
-from sessioncache.revisions import DIGITS, decode_revision, encode_revision
+from sessioncache.revisions import encode_revision
 from sessioncache.scopes import ScopeKind, ScopeRef
 from sessioncache.settings import TOMBSTONE_RETENTION
 
@@ -24,18 +24,11 @@ _CHUNK = 64
 """Calls of one exchange."""
 _OF_A_CALL = 16
 """Scopes of one call: it takes Redis half a millisecond."""
-_HEAD = tuple(name.encode() for name in "rbcxvhuoawstmkqdg")
-"""The head fields that come with dirt, in their order (see ``dirt.lua``)."""
-
 _FORGOTTEN = 3_600.0
 """Seconds after which a run lease that was neither given back nor taken again may be forgotten, and a silent worker."""
 
 Reading = Dirt | Unready | Dropped | None
 """The dirt of a scope; Unready where something must be settled first, None where Redis lost the scope."""
-
-# Entries that one call wrote bear one revision.
-_decode = lru_cache(maxsize=1024)(decode_revision)
-_encode = lru_cache(maxsize=1024)(encode_revision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +80,18 @@ class Backlog:
     async def read_dirt(self, scopes: Sequence[tuple[int, str]]) -> list[Reading]:
         """The dirt of scopes (bucket, member), in their order."""
         found = await self._by_bucket("dirt", scopes, (self._idle_ms,), lambda _: ())
-        return [self._dirt(*scope, reply) for scope, reply in zip(scopes, found, strict=True)]
+        later = [scope for scope, reply in zip(scopes, found, strict=True) if reply[0] == b"later"]
+        more = iter(await self.read_dirt(later) if later else ())
+        return [
+            next(more) if reply[0] == b"later" else self._dirt(*scope, reply)
+            for scope, reply in zip(scopes, found, strict=True)
+        ]
 
     async def acknowledge(self, committed: Sequence[Committed], *, delay: float) -> list[Acknowledged | None]:
         """Acknowledge by version; None where the incarnation has changed since the reading, and nothing was changed."""
         scopes = [(one.dirt.bucket, one.dirt.kind.value + one.dirt.scope_id) for one in committed]
         common = (_micro(delay), self._idle_ms, TOMBSTONE_RETENTION * 1000)
-        found = await self._by_bucket("ack", scopes, common, lambda place: _acknowledgement(committed[place]))
+        found = await self._by_bucket("ack", scopes, common, lambda place: acknowledgement_of(committed[place]))
         return [_acknowledged(reply) for reply in found]
 
     async def _by_bucket(
@@ -110,7 +108,10 @@ class Backlog:
             calls = []
             for bucket, places in chunk:
                 keys = [self.layout.control(bucket), *(self.layout.hash(*scopes[place]) for place in places)]
-                calls.append((keys, [*common, *(arg for place in places for arg in args_of(place))]))
+                args = [*common]
+                for place in places:
+                    args += args_of(place)
+                calls.append((keys, args))
             return await self.link.call_many(load_script(script), calls)
 
         replies = await _in_chunks(call, groups)
@@ -201,23 +202,7 @@ class Backlog:
             return Unready(Need(reply[1].decode()), [host])
         if status != "ok":
             return Unready(Need(status), [self.place(bucket, member)])
-        _, incarnation, read_at, head, fields, phantoms, host = reply
-        names = _head_fields(head)
-        about = head_of(names)
-        return Dirt(
-            kind=ScopeKind(member[0]),
-            scope_id=member[1:],
-            bucket=bucket,
-            incarnation=incarnation.decode(),
-            head=head_of(_head_fields(host)) if host else about,
-            head_revision=names.get(b"h", b""),
-            namespace=about.namespace,
-            holder=names.get(b"d", b"").decode(),
-            namespace_revision=about.revision,
-            entries=[_entry(field, value) for field, value in zip(fields[::2], fields[1::2], strict=True)],
-            phantoms=list(phantoms),
-            read_at=int(read_at),
-        )
+        return dirt_of(bucket, member, reply)
 
     async def scrub(self, place: Place, revision: int) -> bool:
         """Drop a scope that is at or below a revision at which SQL knows it to be dead; whether it was dropped.
@@ -258,31 +243,6 @@ def _groups(scopes: Sequence[tuple[int, str]]) -> list[tuple[int, list[int]]]:
         for bucket, places in by_bucket.items()
         for at in range(0, len(places), _OF_A_CALL)
     ]
-
-
-def _head_fields(values: Sequence[bytes | None]) -> dict[bytes, bytes]:
-    return {name: value for name, value in zip(_HEAD, values, strict=True) if value is not None}
-
-
-def _acknowledgement(one: Committed) -> list[Argument]:
-    dirt, head = one.dirt, one.dirt.head
-    ref = ScopeRef(dirt.kind, head.org, head.app, head.user, head.session, dirt.namespace, holder=dirt.holder)
-    args: list[Argument] = [dirt.incarnation, _encode(dirt.revision), dirt.read_at, parents(ref), dirt.head_revision]
-    # The head of a namespace is its session's, which is acknowledged with that one's own dirt.
-    args += [b"=" if dirt.holder else _verdict(head.revision, one.head_revision), len(dirt.entries)]
-    for entry, stored in zip(dirt.entries, one.revisions, strict=True):
-        revision = entry.revision
-        args += (b"=" + entry.key.encode(), _encode(revision), _verdict(revision, stored))
-    return [len(args) + len(dirt.phantoms), *args, *dirt.phantoms]
-
-
-def _entry(field: bytes, value: bytes) -> Entry:
-    return Entry(field[1:].decode(), _decode(value[:DIGITS]), value[DIGITS:])
-
-
-def _verdict(ours: int, stored: int | None) -> bytes:
-    """Only what SQL holds at exactly our revision is acknowledged (R7)."""
-    return b"=" if stored == ours else b">"
 
 
 def _claims(reply: Reply) -> Claims | None:

@@ -104,15 +104,12 @@ def parents(ref: ScopeRef) -> bytes:
     """See Place.parents."""
     if ref.kind is ScopeKind.NAMESPACE:
         return ref.holder.encode()
-    if ref.kind is not ScopeKind.SESSION:
-        return b""
-    ids = (
-        app_id(ref.org, ref.app),
-        user_id(ref.org, ref.app, ref.user),
-        bare_id(ref.org, ref.session),
-        org_id(ref.org),
-        org_user_id(ref.org, ref.user),
-    )
+    return parents_of(ref.org, ref.app, ref.user, ref.session) if ref.kind is ScopeKind.SESSION else b""
+
+
+def parents_of(org: str, app: str, user: str, session: str) -> bytes:
+    """See Place.parents: of a session."""
+    ids = (app_id(org, app), user_id(org, app, user), bare_id(org, session), org_id(org), org_user_id(org, user))
     return "".join(ids).encode()
 
 

@@ -16,7 +16,7 @@ local base = string.sub(ctl, 1, -4)
 local current = enter(ctl)
 local has_letters = call('EXISTS', base .. 'dead') == 1
 local flushes, rows_flushed, written = 0, 0, {}
-local claims, clean = {}, {} -- of all scopes, to go at once
+local claims, clean, leaving = {}, {}, {} -- of all scopes, to go at once; indexes of unflushed sessions -> sessions that leave
 
 -- Quarter octaves of milliseconds: 'lag:40' counts what took about 2 ^ (40 / 4) ms.
 local function lag(revision)
@@ -24,54 +24,67 @@ local function lag(revision)
   return 'lag:' .. math.floor(4 * math.log(ms) / math.log(2) + 0.5)
 end
 
+-- SQL has the latest head of a session.
+local function leave(member, parents)
+  if #parents ~= 160 then return end
+  for place = 1, 5 do
+    local index = unflushed_index(base, place, parents)
+    local members = leaving[index]
+    if members then members[#members + 1] = member else leaving[index] = {member} end
+  end
+end
+
+-- R10: letters that were flushed go.  Whether others hold back, and whether what was refused is no younger for that.
+local function look_at_letters(member, hash, dirty, gone)
+  local letters = {}
+  for i, field in ipairs(gone) do letters[i] = member .. field end
+  in_chunks('HDEL', base .. 'dead', letters)
+  local marks = call('SMEMBERS', dirty)
+  local values = values_of(hash, marks)
+  return next(letters_of(base, member, marks, values, '.') or {}), next(letters_of(base, member, marks, values, '0') or {})
+end
+
 local function acknowledge(hash, at)
-  local inc, R, read_at = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
-  local parents, head_revision, head_verdict, rows = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], tonumber(ARGV[at + 7])
-  local _, member = names(ctl, hash)
-  local dirty = base .. 'd:' .. member
-  local first_row = at + 8
-  local h = {'i', 'r', 'h', 'f', 'c', 'p', 'x'}
-  for i = 1, rows do h[7 + i] = ARGV[first_row + 3 * (i - 1)] end
-  h = values_of(hash, h)
+  local inc, R, read_at = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  local head_revision, head_verdict, rows = ARGV[at + 5], ARGV[at + 6], tonumber(ARGV[at + 7])
+  local member, first_row, asked = string.sub(hash, #base + 3), at + 8, {'i', 'r', 'h', 'f', 'c', 'p', 'x'}
+  local after_rows = first_row + 3 * rows
+  for i = 1, rows do asked[7 + i] = ARGV[first_row + 3 * i - 3] end
+  local h = rows < CHUNK and call('HMGET', hash, unpack(asked)) or values_of(hash, asked)
   if current ~= inc or h[1] ~= inc then return {'stale'} end
 
-  local cleared, purged = rev_number(h[5] or ZERO), h[6] or ZERO
-  local refused, gone, dropped, acknowledged = {}, {}, {}, 0
-  local holds_back = false
-
-  local function settle(field, value, revision, verdict)
-    local here = value and string.sub(value, 1, 9)
-    if verdict == '=' then
+  local dirty, cleared, purged = base .. 'd:' .. member, h[5] or ZERO, h[6] or ZERO
+  local refused, gone, dropped, acknowledged, holds_back = {}, {}, {}, 0, false
+  for i = 1, rows do
+    local row, value = first_row + 3 * i - 3, h[7 + i]
+    local field, revision, here = asked[7 + i], ARGV[row + 1], value and string.sub(value, 1, 9)
+    if ARGV[row + 2] ~= '=' then
+      if here == revision then
+        refused[#refused + 1] = field
+        holds_back = true
+      end
+    else
       acknowledged = acknowledged + 1
       written[revision] = (written[revision] or 0) + 1
       if here == revision then
         gone[#gone + 1] = field
         if #value == 9 then -- SQL keeps the tombstone
           dropped[#dropped + 1] = field
-          if rev_number(revision) > rev_number(purged) then purged = revision end
+          if is_above(revision, purged) then purged = revision end
         end
-      elseif rev_number(revision) > cleared and rev_number(revision) > rev_number(purged)
-        and (not here or rev_number(here) < rev_number(revision)) then
+      elseif is_above(revision, cleared) and is_above(revision, purged) and (not here or is_above(revision, here)) then
         refused[#refused + 1] = '?' .. field
       end
-    elseif here == revision then
-      refused[#refused + 1] = field
-      holds_back = true
     end
   end
-
-  for i = 1, rows do
-    local row = first_row + 3 * (i - 1)
-    settle(ARGV[row], h[7 + i], ARGV[row + 1], ARGV[row + 2])
-  end
-  for i = first_row + 3 * rows, at + tonumber(ARGV[at]) do
+  for i = after_rows, at + tonumber(ARGV[at]) do
     local value = call('HGET', hash, ARGV[i])
-    if not value or rev_number(value) <= cleared then gone[#gone + 1] = ARGV[i] end
+    if not value or not is_above(value, cleared) then gone[#gone + 1] = ARGV[i] end
   end
   if head_verdict == '=' then
     if h[3] == head_revision then
       gone[#gone + 1] = '!'
-      if parents ~= '' then leave_unflushed(base, member, parents) end
+      leave(member, ARGV[at + 4])
     end
   elseif h[2] == R then
     refused[#refused + 1] = '!'
@@ -84,17 +97,12 @@ local function acknowledge(hash, at)
   if purged ~= (h[6] or ZERO) then call('HSET', hash, 'p', purged) end
 
   local left = call('SCARD', dirty)
-  local stays_old = holds_back -- what was refused is no younger for that, and is tried again
+  local stays_old = holds_back
   if has_letters then
-    local letters = {}
-    for i, field in ipairs(gone) do letters[i] = member .. field end
-    in_chunks('HDEL', base .. 'dead', letters)
-    local marks = call('SMEMBERS', dirty)
-    local values = values_of(hash, marks)
-    if next(letters_of(base, member, marks, values, '.') or {}) then holds_back = true end
-    stays_old = stays_old or next(letters_of(base, member, marks, values, '0') or {})
+    local others, tried_again = look_at_letters(member, hash, dirty, gone)
+    holds_back, stays_old = holds_back or others, stays_old or tried_again
   end
-  if not holds_back and rev_number(R) > rev_number(h[4] or ZERO) then call('HSET', hash, 'f', R) end
+  if not holds_back and is_above(R, h[4] or ZERO) then call('HSET', hash, 'f', R) end
   claims[#claims + 1] = 'c:' .. member
   if left == 0 then
     clean[#clean + 1] = member
@@ -105,7 +113,7 @@ local function acknowledge(hash, at)
   end
   flushes, rows_flushed = flushes + 1, rows_flushed + acknowledged
   local reply = {'ok', left, acknowledged}
-  for _, field in ipairs(refused) do reply[#reply + 1] = field end
+  for i, field in ipairs(refused) do reply[3 + i] = field end
   return reply
 end
 
@@ -117,9 +125,15 @@ end
 in_chunks('HDEL', ctl, claims)
 in_chunks('ZREM', base .. 'dirty', clean)
 in_chunks('ZREM', base .. 'since', clean)
+for index, members in pairs(leaving) do in_chunks('ZREM', index, members) end
 if flushes > 0 then call('HINCRBY', ctl, 'flushes', flushes) end
 if rows_flushed > 0 then
   call('HINCRBY', ctl, 'rows', rows_flushed)
-  for revision, n in pairs(written) do call('HINCRBY', ctl, lag(revision), n) end
+  local lags = {}
+  for revision, n in pairs(written) do
+    local name = lag(revision)
+    lags[name] = (lags[name] or 0) + n
+  end
+  for name, n in pairs(lags) do call('HINCRBY', ctl, name, n) end
 end
 return replies

@@ -4,8 +4,10 @@
 --
 -- KEYS   control of the bucket, hashes of scopes
 -- ARGV   milliseconds a clean scope stays
--- Reply  per scope: {'ok', incarnation, microseconds now, {value or false per head field of HEAD}, {field, value, ...},
---        {phantom, ...}, the like of its session for a namespace, else {}}
+-- Reply  per scope: {'ok', incarnation, microseconds now, {value or false per field of NAMES, then per mark}, {mark, ...},
+--        {value or false per field of NAMES} of its session for a namespace, else {}}; a mark without a value above last
+--        cleared is a phantom
+--        {'later'}: enough was read already; ask again
 --        {'missing'}: Redis evicted a dirty scope; its marks are gone now.  {'dropped'}: its session's life is over
 --        {'register', 1} {'revalidate', 1} {'host', 'cold', 'revalidate' or 'unflushed', its session's scope}
 -- Guards R6 (one reading; SQL learns of a session's life with all that it began with), R1 (marks without a field are found), R10 (dead letters are left out), R17
@@ -25,15 +27,31 @@ local function is_unborn(session)
   return not next(letters_of(base, host, own, values_of(base .. 'h:' .. host, own), '.') or {})
 end
 
-local HEAD = {'r', 'b', 'c', 'x', 'v', 'h', 'u', 'o', 'a', 'w', 's', 't', 'm', 'k', 'q', 'd', 'g'}
-local BEFORE = 2 + #HEAD -- what is read of a scope before the marked fields
+local NAMES = {'i', 'y', 'r', 'b', 'c', 'x', 'v', 'h', 'u', 'o', 'a', 'w', 's', 't', 'm', 'k', 'q', 'd', 'g'}
+local MOST = 4194304 -- bytes after which no further scope is read: Lua holds the whole reply
+local with_letters = call('EXISTS', base .. 'dead') == 1
+local bytes = 0
+
+-- Marks and values without those of dead letters.
+local function without_letters(member, marks, have)
+  local values, kept, left = {}, {}, {unpack(have, 1, #NAMES)}
+  for i = 1, #marks do values[i] = have[#NAMES + i] end
+  local dead = letters_of(base, member, marks, values, '1') or {}
+  for i, field in ipairs(marks) do
+    if not dead[field] then
+      kept[#kept + 1] = field
+      left[#NAMES + #kept] = values[i]
+    end
+  end
+  return kept, left
+end
 
 local function dirt_of(hash)
   local _, member = names(ctl, hash)
   local marks = call('SMEMBERS', base .. 'd:' .. member)
-  local asked = {'i', 'y', unpack(HEAD)}
-  for i, field in ipairs(marks) do asked[BEFORE + i] = field end
-  local have = values_of(hash, asked)
+  local asked = {unpack(NAMES)}
+  for i, field in ipairs(marks) do asked[#NAMES + i] = field end
+  local have = #asked <= CHUNK and call('HMGET', hash, unpack(asked)) or values_of(hash, asked)
   if not have[1] then
     drop_scope(ctl, base, member, ARGV[1])
     return {'missing'}
@@ -50,25 +68,14 @@ local function dirt_of(hash)
   end
   if have[1] ~= inc or have[2] then return {'revalidate', 1} end
 
-  local cleared = rev_number(have[5] or ZERO)
-  local fields, phantoms = {}, {}
-  local values = {}
-  for i = 1, #marks do values[i] = have[BEFORE + i] end
-  local dead = letters_of(base, member, marks, values, '1') or {}
-  for i, field in ipairs(marks) do
-    local value = values[i]
-    if field ~= '!' and not dead[field] then
-      if not value or rev_number(value) <= cleared then phantoms[#phantoms + 1] = field
-      else
-        fields[#fields + 1] = field
-        fields[#fields + 1] = value
-      end
-    end
-  end
-  local host = session and call('HMGET', base .. 'h:s' .. session, unpack(HEAD)) or {}
-  return {'ok', inc, string.format('%.0f', now()), {unpack(have, 3, BEFORE)}, fields, phantoms, host}
+  for i = 1, #marks do bytes = bytes + #(have[#NAMES + i] or '') end
+  if with_letters then marks, have = without_letters(member, marks, have) end
+  local host = session and call('HMGET', base .. 'h:s' .. session, unpack(NAMES)) or {}
+  return {'ok', inc, string.format('%.0f', now()), have, marks, host}
 end
 
 local replies = {}
-for i = 2, #KEYS do replies[i - 1] = inc and dirt_of(KEYS[i]) or {'register', 1} end
+for i = 2, #KEYS do
+  replies[i - 1] = not inc and {'register', 1} or bytes < MOST and dirt_of(KEYS[i]) or {'later'}
+end
 return replies

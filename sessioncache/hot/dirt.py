@@ -1,0 +1,97 @@
+"""Dirt and what is acknowledged of it, as the scripts speak of them.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from sessioncache.entries import Committed, Dirt, Entry, Head
+from sessioncache.hot.layout import parents_of
+from sessioncache.hot.link import Argument, Reply
+from sessioncache.revisions import DIGITS, ZERO, decode_revision, encode_revision
+from sessioncache.scopes import ScopeKind
+
+_CLEARED, _HEAD_REVISION, _HOLDER, _NAMES = 4, 7, 17, 19
+"""Where the script that reads dirt tells what of a head, and how many fields a head has there."""
+_OF_HEAD = b"!"
+_KINDS = {kind.value: kind for kind in ScopeKind}
+
+# Entries that one call wrote bear one revision.
+_decode = lru_cache(maxsize=1024)(decode_revision)
+_encode = lru_cache(maxsize=1024)(encode_revision)
+
+
+def dirt_of(bucket: int, member: str, reply: Reply) -> Dirt:
+    """The dirt of a scope from the reply of the script that read it."""
+    _, incarnation, read_at, have, marks, host = reply
+    about = _head(have[:_NAMES])
+    entries, phantoms = _marked(marks, have[_NAMES:], have[_CLEARED] or ZERO)
+    return Dirt(
+        kind=_KINDS[member[0]],
+        scope_id=member[1:],
+        bucket=bucket,
+        incarnation=incarnation.decode(),
+        head=_head(host) if host else about,
+        head_revision=have[_HEAD_REVISION] or b"",
+        namespace=about.namespace,
+        holder=_text(have[_HOLDER]),
+        namespace_revision=about.revision,
+        entries=entries,
+        phantoms=phantoms,
+        read_at=int(read_at),
+    )
+
+
+def acknowledgement_of(one: Committed) -> list[Argument]:
+    """What the script that acknowledges is told of one scope."""
+    dirt, head, parents = one.dirt, one.dirt.head, one.dirt.holder.encode()
+    if dirt.kind is ScopeKind.SESSION:
+        parents = parents_of(head.org, head.app, head.user, head.session)
+    args: list[Argument] = [0, dirt.incarnation, _encode(dirt.revision), dirt.read_at, parents, dirt.head_revision]
+    # The head of a namespace is its session's, which is acknowledged with that one's own dirt.
+    args += (b"=" if dirt.holder or one.head_revision == head.revision else b">", len(dirt.entries))
+    # Only what SQL holds at exactly our revision is acknowledged (R7).
+    for (key, revision, _), stored in zip(dirt.entries, one.revisions, strict=True):
+        args += (b"=" + key.encode(), _encode(revision), b"=" if stored == revision else b">")
+    args += dirt.phantoms
+    args[0] = len(args) - 1
+    return args
+
+
+def _head(have: Sequence[bytes | None]) -> Head:
+    """A head from its fields in the order in which the script names them."""
+    _, _, r, b, c, x, v, _, u, o, a, w, s, t, m, k, q, _, g = have
+    return Head(
+        org=_text(o),
+        app=_text(a),
+        user=_text(w),
+        session=_text(s),
+        revision=_decode(r or ZERO),
+        birth=_decode(b or ZERO),
+        cleared=_decode(c or ZERO),
+        deleted=bool(x),
+        title=_text(t),
+        message_count=int(m or 0),
+        token_total=int(k or 0),
+        forked_from=_text(q),
+        values_revision=_decode(v or ZERO),
+        updated=_decode(u or ZERO),
+        namespace=_text(g),
+    )
+
+
+def _text(name: bytes | None) -> str:
+    return name.decode() if name else ""
+
+
+def _marked(marks: Sequence[bytes], values: Sequence[bytes | None], cleared: bytes) -> tuple[list[Entry], list[bytes]]:
+    """The entries that are dirty, and the marks of what does not live: revisions compare as their digits do (R1)."""
+    entries, phantoms = [], []
+    for field, value in zip(marks, values, strict=True):
+        if field == _OF_HEAD:
+            continue
+        if value is None or value[:DIGITS] <= cleared:
+            phantoms.append(field)
+        else:
+            entries.append(Entry(field[1:].decode(), _decode(value[:DIGITS]), value[DIGITS:]))
+    return entries, phantoms

@@ -1,0 +1,73 @@
+"""One script answers for many scopes: each as if it were alone, and in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sessioncache.entries import Committed, Dirt
+from sessioncache.hot.calls import Need, Unready
+from sessioncache.hot.link import Reply
+from tests.scripts.bench import DELAY, Bench, put
+
+MANY = 40
+"""More than one script takes."""
+
+
+async def written(bench: Bench, text: str = "1") -> list[tuple[int, str]]:
+    """Sessions of many users in both buckets, dirty; their buckets and members."""
+    places = [bench.session(f"s{number}", f"u{number}") for number in range(MANY)]
+    for place in places:
+        await bench.create(place, put("k", text))
+    return [(place.ref.bucket, place.ref.member) for place in places]
+
+
+async def read(bench: Bench, scopes: list[tuple[int, str]]) -> list[Dirt]:
+    """The dirt of scopes, each of which must have some."""
+    found = await bench.backlog.read_dirt(scopes)
+    return [one for one in found if isinstance(one, Dirt)]
+
+
+async def test_many_scopes_are_read_and_acknowledged_in_order(bench: Bench) -> None:
+    scopes = await written(bench)
+    dirt = await read(bench, scopes)
+    assert [(one.bucket, one.kind.value + one.scope_id) for one in dirt] == scopes
+    committed = [Committed(one, one.head.revision, [entry.revision for entry in one.entries]) for one in dirt]
+    done = await bench.backlog.acknowledge(committed, delay=DELAY)
+    assert [one and (one.left, one.rows) for one in done] == [(0, 1)] * MANY
+    assert await bench.backlog.count_dirty(range(2)) == {0: 0, 1: 0}
+    assert (await bench.backlog.counters(range(2))).rows == MANY
+
+
+async def test_one_scope_that_is_refused_does_not_touch_the_others(bench: Bench) -> None:
+    dirt = await read(bench, await written(bench))
+    committed = [Committed(one, one.head.revision, [one.entries[0].revision + (one is dirt[20])]) for one in dirt]
+    done = await bench.backlog.acknowledge(committed, delay=DELAY)
+    assert [one and one.left for one in done] == [int(one is dirt[20]) for one in dirt]
+
+
+async def test_one_scope_that_is_to_be_settled_does_not_keep_the_others(bench: Bench) -> None:
+    scopes = await written(bench)
+    bench.raw.hset(f"t:{{{scopes[20][0]}}}:h:{scopes[20][1]}", "y", "1")
+    found = await bench.backlog.read_dirt(scopes)
+    assert [isinstance(one, Dirt) for one in found] == [place != scopes[20] for place in scopes]
+    assert isinstance(found[20], Unready)
+    assert found[20].need is Need.REVALIDATE
+
+
+async def test_large_scopes_are_read_in_several_steps(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    call_many = bench.link.call_many
+
+    async def measured(*call: Any) -> list[Reply]:
+        replies = await call_many(*call)
+        sizes.extend(len(str(reply)) for reply in replies)
+        return replies
+
+    text = '"' + "x" * 1_000_000 + '"'
+    scopes = await written(bench, text)
+    monkeypatch.setattr(bench.link, "call_many", measured)
+    dirt = await read(bench, scopes)
+    assert [len(one.entries[0].text) for one in dirt] == [len(text)] * MANY
+    assert max(sizes) < 6_000_000, "Redis holds what one script replies"
