@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,8 +15,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sessioncache.durable.errors import RefusedDataError
 
 _HEADER = struct.Struct(">iiIii")
-_LENGTH = struct.Struct(">i").pack
-_NULL = _LENGTH(-1)
+# Most elements of a column are about as long as each other.
+_length = lru_cache(maxsize=4096)(struct.Struct(">i").pack)
+_NULL = _length(-1)
+_BOOLEANS = {None: _NULL, False: _length(1) + b"\0", True: _length(1) + b"\1"}
 _REGISTERED = "sessioncache_arrays"
 
 K = TypeVar("K", bound="Array")
@@ -67,7 +70,7 @@ def bigint_array(values: Sequence[int | None]) -> BigintArray:
 
 def boolean_array(values: Sequence[bool | None]) -> BooleanArray:
     """An array of yes and no."""
-    return _array(BooleanArray, values, lambda value: b"\1" if value else b"\0")
+    return BooleanArray(_header(BooleanArray, values) + b"".join(map(_BOOLEANS.__getitem__, values)))
 
 
 ARRAYS: dict[str, Callable[[Sequence[Any]], Array]] = {
@@ -83,14 +86,18 @@ def _header(kind: type[Array], values: Sequence[Any]) -> bytes:
 
 
 def _array(kind: type[K], values: Sequence[Any], encode: Callable[[Any], bytes]) -> K:
-    parts = [_header(kind, values)]
-    for value in values:
-        if value is None:
-            parts.append(_NULL)
-        else:
-            data = encode(value)
-            parts += (_LENGTH(len(data)), data)
+    if None in values:
+        return kind(
+            _header(kind, values) + b"".join([_NULL if one is None else _element(encode(one)) for one in values])
+        )
+    data = list(map(encode, values))
+    parts = [_header(kind, values)] * (2 * len(data) + 1)
+    parts[1::2], parts[2::2] = map(_length, map(len, data)), data
     return kind(b"".join(parts))
+
+
+def _element(data: bytes) -> bytes:
+    return _length(len(data)) + data
 
 
 async def teach(connection: AsyncConnection) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,14 @@ from sessioncache.durable.answers import Swap
 from sessioncache.durable.bulk import CLOCK, NOW
 
 _CHUNK = 1000
+# Past SQLAlchemy, which would compile a statement with so many parameters each time.
+_LOCKING = {
+    "postgresql": f"SELECT bucket, incarnation, {CLOCK['postgresql']} FROM {schema.fence.name}"
+    " WHERE bucket = ANY (%s::integer[]) ORDER BY bucket FOR SHARE",
+    "sqlite": f"SELECT bucket, incarnation, {CLOCK['sqlite']} FROM {schema.fence.name}"
+    " WHERE bucket IN (SELECT value FROM json_each(?))",
+}
+_BRACES = str.maketrans("[]", "{}")
 
 
 Changes = Mapping[int, tuple[str | None, str]]
@@ -28,10 +37,9 @@ def insert_ignoring(connection: AsyncConnection, table: Table) -> Insert:
 
 async def lock_fences(connection: AsyncConnection, buckets: set[int]) -> tuple[dict[int, str], int]:
     """The fences, kept as they are until the end of the transaction, and the database's clock."""
-    fence = schema.fence.c
-    clock: ColumnClause[int] = literal_column(CLOCK[connection.dialect.name])
-    query = select(fence.bucket, fence.incarnation, clock).where(fence.bucket.in_(sorted(buckets)))
-    rows = (await connection.execute(query.order_by(fence.bucket).with_for_update(read=True))).all()
+    dialect = connection.dialect.name
+    wanted = json.dumps(sorted(buckets)).translate(_BRACES if dialect == "postgresql" else {})
+    rows: Sequence[Any] = (await connection.exec_driver_sql(_LOCKING[dialect], (wanted,))).all()
     return {row[0]: row[1] for row in rows}, max((row[2] for row in rows), default=0)
 
 

@@ -97,7 +97,8 @@ async def _write(connection: AsyncConnection, table: BulkTable, rows: list[Row])
     taken = await table.upsert(connection, rows)
     if taken != len(rows):
         return await table.revisions(connection, [table.id_of(row) for row in rows])
-    return {table.id_of(row): row[table.revision_at] for row in rows}
+    length, revision = table.key_length, table.revision_at
+    return {row[:length]: row[revision] for row in rows}
 
 
 async def _cleared(
@@ -137,7 +138,8 @@ def _unique(table: BulkTable, rows: Iterable[Row]) -> list[Row]:
     revision = table.revision_at
     newest: dict[Id, Row] = {}
     for row in rows:
-        name = table.id_of(row)
-        if name not in newest or newest[name][revision] < row[revision]:
+        name = row[: table.key_length]
+        known = newest.setdefault(name, row)
+        if known[revision] < row[revision]:
             newest[name] = row
     return [newest[name] for name in sorted(newest)]

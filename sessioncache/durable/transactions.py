@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
@@ -23,9 +22,9 @@ from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 
 T = TypeVar("T")
 
-_TIMEOUTS = text(
-    "SELECT set_config('lock_timeout', :ms, true), set_config('statement_timeout', :ms, true),"
-    " set_config('idle_in_transaction_session_timeout', :ms, true)"
+_TIMEOUTS = (
+    "SELECT set_config('lock_timeout', ms, true), set_config('statement_timeout', ms, true),"
+    " set_config('idle_in_transaction_session_timeout', ms, true) FROM CAST(%s AS text) AS ms"
 )
 _MARK = "sessioncache_busy_timeout"
 VACUUM_BYTES = 128 * 1024 * 1024
@@ -132,7 +131,7 @@ async def tidy_file(engine: AsyncEngine) -> None:
 async def _begin_postgresql(connection: AsyncConnection, lock_timeout: float | None) -> None:
     await connection.execution_options(isolation_level="READ COMMITTED", postgresql_readonly=False)
     if lock_timeout is not None:
-        await connection.execute(_TIMEOUTS, {"ms": str(max(1, round(lock_timeout * 1000)))})
+        await connection.exec_driver_sql(_TIMEOUTS, (str(max(1, round(lock_timeout * 1000))),))
 
 
 async def _begin_sqlite(connection: AsyncConnection, begin: str, lock_timeout: float | None) -> None:
