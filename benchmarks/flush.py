@@ -3,7 +3,7 @@
 Run ``python benchmarks/flush.py [--json] [--profile]``; it starts servers of its own.  A batch is 500 sessions with
 4 keys of 100 bytes each: 2,000 rows and 500 heads, all of which the database has already, at a smaller revision.  A
 round is ten batches of different sessions.  The floors write each in one transaction, the worker flushes by its
-default settings.  Durable settings on both sides: fsync and
+default settings.  Then two worker processes are measured beside one.  Durable settings on both sides: fsync and
 synchronous commit on PostgreSQL, synchronous FULL on SQLite.
 """
 
@@ -21,12 +21,16 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 from sessioncache_worker import FlushWorker
+from sessioncache_worker.cli import spare_collector
 
+from benchmarks.flush_workers import Workers, rate, workers
 from benchmarks.measuring import Spread, alternate, console, options, print_json, profiled, ratios, table
 from benchmarks.upserts import Copy, Executemany, Floor, Unnest, as_sqlite, make_batch
 from sessioncache import SessionCache, upgrade_schema
 from sessioncache.durable.engine import create_engine
 from sessioncache.durable.tier import DurableTier
+from sessioncache.hot.backlog import Backlog
+from sessioncache.hot.layout import Layout
 from sessioncache.hot.link import HotLink
 from sessioncache.session import Session
 from sessioncache.settings import WorkerSettings
@@ -41,6 +45,9 @@ TEXT = "x" * 98
 ROWS = SCOPES * (KEYS + 1)
 """Of a batch; heads count."""
 ROUNDS = 9
+BACKLOG = 5_000
+"""Sessions that are dirty when two workers are measured beside one."""
+WORKER_ROUNDS = 7
 AT_ONCE = 64
 """Sessions that are written at once, to make them dirty."""
 
@@ -56,14 +63,16 @@ class Flushing:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, redis_url: str, database_url: str) -> AsyncIterator[Flushing]:
-        """Create the sessions; the database has them already when the measuring begins."""
-        settings = WorkerSettings(prefix=database_url.split(":")[0])
+    async def open(
+        cls, redis_url: str, database_url: str, *, scopes: int = BATCHES * SCOPES, part: str = "one"
+    ) -> AsyncIterator[Flushing]:
+        """Create the sessions; the database has them already when the measuring begins.  `part` sets runs apart."""
+        settings = WorkerSettings(prefix=f"{database_url.split(':')[0]}-{part}")
         worker = FlushWorker.over(HotLink.from_url(redis_url), DurableTier.connect(database_url), settings)
         async with SessionCache.connect(redis_url, database_url, app="bench", prefix=settings.prefix) as cache:
-            sessions = [await cache.create(f"user{number}") for number in range(BATCHES * SCOPES)]
-            gc.collect()
-            gc.freeze()  # agents are other processes than workers: their sessions are not for its collector to look at
+            sessions = [await cache.create(f"user{number}") for number in range(scopes)]
+            # As a worker's process does; the sessions are of other processes than workers', and not for it to look at.
+            spare_collector()
             yield cls(worker, sessions)
             gc.unfreeze()
             await worker.aclose()
@@ -179,12 +188,38 @@ async def run_one(name: str, redis_url: str, rounds: int, *, with_profile: bool)
         return await measure(flushing, floors, rounds, sqlite=name == "sqlite")
 
 
+async def two_workers(redis_url: str, rounds: int) -> dict[str, list[float]]:
+    """Rows a second of one worker process, and of two, on PostgreSQL."""
+    async with AsyncExitStack() as stack:
+        database_url, _ = await stack.enter_async_context(postgresql())
+        flushing = await stack.enter_async_context(
+            Flushing.open(redis_url, database_url, scopes=BACKLOG, part="workers")
+        )
+        settings = flushing.worker.settings
+        backlog = Backlog(HotLink.from_url(redis_url), Layout(settings.prefix, settings.buckets), idle_ttl=1)
+        both = await stack.enter_async_context(workers(2, redis_url, database_url, settings.prefix))
+
+        async def dirty() -> int:
+            return sum((await backlog.count_dirty(range(settings.buckets))).values())
+
+        async def measured(chosen: Workers) -> float:
+            await flushing.make_dirty()
+            return await rate(chosen, BACKLOG * (KEYS + 1), dirty)
+
+        calls = {"one worker": partial(measured, both[:1]), "two workers": partial(measured, both)}
+        await alternate(calls, 1)
+        found = await alternate(calls, rounds)
+        await backlog.link.aclose()
+        return found
+
+
 async def run(rounds: int, *, as_json: bool, with_profile: bool) -> None:
     """Measure both databases, and print."""
     server = RedisServer(tcp=True).start()
     try:
         one = partial(run_one, redis_url=server.url, rounds=rounds, with_profile=with_profile)
         found = {name: await one(name) for name in ("postgresql", "sqlite")}
+        two = await two_workers(server.url, min(rounds, WORKER_ROUNDS))
     finally:
         server.destroy()
     rows, results = [], dict[str, float]()
@@ -195,6 +230,8 @@ async def run(rounds: int, *, as_json: bool, with_profile: bool) -> None:
             rows.append((f"{name}: {contender}", Spread.of(values).shown(0), shown))
         results[f"flush_ratio_{name}"] = quotient[fastest(by_name)].middle
         results[f"flush_rows_per_s_{name}"] = Spread.of(by_name["sessioncache"]).middle
+    rows += [(f"postgresql, {BACKLOG} sessions: {name}", Spread.of(v).shown(0), "") for name, v in two.items()]
+    results["flush_two_workers_ratio"] = ratios(two["two workers"], two["one worker"]).middle
     columns = ("", "rows/s (median of the rounds, quartiles)", "sessioncache ÷ this")
     console().print(table(f"{SCOPES} sessions of {KEYS} keys of 100 bytes, heads counted", columns, rows))
     if as_json:
