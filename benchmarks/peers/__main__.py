@@ -90,7 +90,7 @@ def show(found: Found, values: Mapping[str, Any]) -> None:
     columns = ("turns a second", *(f"{number} in flight" for number in IN_FLIGHT), f"ours ÷ this, {IN_FLIGHT[-1]}")
     out = console()
     out.print(table("The turn (median of the rounds, quartiles)", columns, rows))
-    for key in ("peers_durable_after_s", large.NAME, "get_changed_ms", "get_changed_ratio_adk_redis"):
+    for key in ("peers_durable_after_s", large.NAME, "peers_get_changed_ms", "get_changed_ratio_adk_redis"):
         out.print(f"{key}: {values[key] if values[key] is None else round(values[key], 3)}")
     for key, value in values.items():
         if key.endswith("_ratio_reason"):
@@ -110,7 +110,7 @@ async def run(names: Sequence[str], rounds: int, *, as_json: bool) -> None:
                 values |= await large.measure(ours, adk, rounds)
             else:
                 reason = refused.get("adk_redis", "left out")
-                values |= missing((large.NAME, "get_changed_ms", "get_changed_ratio_adk_redis"), reason)
+                values |= missing((large.NAME, "peers_get_changed_ms", "get_changed_ratio_adk_redis"), reason)
     record(values)
     show(found, values)
     if as_json:

@@ -33,7 +33,7 @@ async def measure(ours: Ours, theirs: AdkService, rounds: int) -> dict[str, obje
     calls = {"ours": await _ours(ours), "theirs": await _theirs(theirs)}
     await alternate(calls, 1)
     found = await alternate(calls, rounds)
-    results: dict[str, object] = {NAME: median(found["theirs"]), "get_changed_ms": median(found["ours"])}
+    results: dict[str, object] = {NAME: median(found["theirs"]), "peers_get_changed_ms": median(found["ours"])}
     return results | figure("get_changed_ratio_adk_redis", ratios(found["ours"], found["theirs"]))
 
 
