@@ -127,7 +127,9 @@ class Known:
 
     def write(self, began: int, scope: KeyScope, key: str, revision: bytes, text: bytes | None) -> None:
         """A write set a key, or deleted it (None)."""
-        if self._is_overtaken(began, key, revision):
+        layer = self._layer(scope)
+        is_known = layer.told > began and revision <= layer.held[-DIGITS:]  # to who read the scope since
+        if is_known or self._is_overtaken(began, key, revision):
             return
         self._count = self._last_write = self._count + 1
         self._written[key] = (self._count, revision, scope)
@@ -164,8 +166,9 @@ class Known:
         self._layer(scope).is_steady = True
 
     def _keep_newer(self, began: int, scope: KeyScope, before: _Layer, layer: _Layer) -> None:
+        read_at = layer.held[-DIGITS:]
         for key, (count, revision, where) in self._written.items():
-            if where is scope and count > began and layer.values.get(key, b"")[:DIGITS] < revision:
+            if where is scope and count > began and read_at < revision:
                 layer.put(key, before.values.get(key))
 
     def _put(self, scope: KeyScope, key: str, value: bytes | None) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from sessioncache import Session, SessionCache, SessionNotFoundError
-from sessioncache.hot.link import Request
-from tests.helpers import Urls, connect, drain, evict, raw
+from sessioncache.hot.link import Request, UnansweredError
+from sessioncache.hot.scripts import Script
+from tests.helpers import Stall, Urls, connect, drain, evict, raw
 from tests.proxy import Proxy
 
 LARGE: dict[str, Any] = {f"key{n}": "v" * 3_000 for n in range(10)}
@@ -177,3 +178,39 @@ async def test_a_reading_of_the_whole_never_mixes_two_moments(
     monkeypatch.setattr(link, "ask", interrupted)
     await session.refresh()
     assert dict(session.state) == {"n": 2, "user:n": 2, "app:n": 2}
+
+
+async def test_a_key_that_others_deleted_while_a_reading_waited_is_gone(cache: SessionCache, urls: Urls) -> None:
+    session = await cache.create("ada", session_id="s1", state=LARGE)
+    async with connect(urls) as others:
+        stall = Stall(cache._tiers.hot, "look")
+        reading = asyncio.ensure_future(session.refresh())
+        await stall.reached.wait()
+        await session.set("k", "mine")
+        await (await others.get("ada", "s1")).delete("k")
+        stall.release.set()
+        await reading
+    assert dict(session.state) == LARGE
+    await session.refresh()
+    assert dict(session.state) == LARGE
+
+
+async def test_a_write_whose_answer_came_late_does_not_hide_what_was_read_meanwhile(
+    cache: SessionCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await cache.create("ada", session_id="s1")
+    other = await cache.get("ada", "s1")
+    call, lost = cache._tiers.link.call, asyncio.Event()
+
+    async def lossy(script: Script, keys: Any, args: Any) -> Any:
+        reply = await call(script, keys, args)
+        if script.name == "write" and not lost.is_set():
+            lost.set()
+            await other.set("k", "theirs")
+            await session.refresh()
+            raise UnansweredError("lost")
+        return reply
+
+    monkeypatch.setattr(cache._tiers.link, "call", lossy)
+    await session.set("k", "mine")
+    assert dict(session.state) == {"k": "theirs"}

@@ -32,6 +32,25 @@ def test_the_newer_of_two_writes_stays_whichever_answers_last() -> None:
     assert known.values == {"k": rev(2) + b"2"}
 
 
+def test_a_key_that_somebody_deleted_since_a_write_is_not_brought_back_by_it() -> None:
+    known = Known()
+    known.replace(known.begin(), SESSION, "", content(1))
+    reading = known.begin()
+    known.write(known.begin(), SESSION, "k", rev(2), b"2")
+    known.advance(SESSION, version(1), version(2))
+    known.replace(reading, SESSION, "", content(3, other=rev(1) + b"1"))
+    assert known.values == {"other": rev(1) + b"1"}
+
+
+def test_a_write_that_answers_after_a_reading_of_something_newer_changes_nothing() -> None:
+    known = Known()
+    known.replace(known.begin(), SESSION, "", content(1))
+    writing = known.begin()
+    known.replace(known.begin(), SESSION, "", content(5, k=rev(5) + b"5"))
+    known.write(writing, SESSION, "k", rev(4), b"4")
+    assert known.values == {"k": rev(5) + b"5"}
+
+
 def test_a_delete_that_answers_first_is_not_undone_by_an_older_write() -> None:
     known = Known()
     first, second = known.begin(), known.begin()

@@ -69,6 +69,22 @@ MUTATIONS = (
         (_KNOWN + "a_write_of_ours_takes_what_is_held_along_only_from_the_version_held",),
     ),
     Mutation(
+        "a write of ours is shown in spite of a newer reading",
+        "unchanged reads",
+        _STATE,
+        "if where is scope and count > began and read_at < revision:",
+        "if where is scope and count > began:",
+        (_KNOWN + "a_key_that_somebody_deleted_since_a_write_is_not_brought_back_by_it",),
+    ),
+    Mutation(
+        "a write of ours that is answered late is shown",
+        "unchanged reads",
+        _STATE,
+        "if is_known or self._is_overtaken(began, key, revision):",
+        "if self._is_overtaken(began, key, revision):",
+        (_KNOWN + "a_write_that_answers_after_a_reading_of_something_newer_changes_nothing",),
+    ),
+    Mutation(
         "an older reading replaces a newer one",
         "unchanged reads",
         _STATE,
