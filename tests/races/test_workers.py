@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+import pytest
 from sessioncache_worker import FlushWorker
 
+from sessioncache.errors import DurableTierUnavailableError
 from sessioncache.hot.calls import Claims
 from tests.helpers import (
     Agent,
@@ -185,3 +187,20 @@ class Interruption:
         self._announce(bucket, now)
         if bucket == self._bucket:
             self._heard.set()
+
+
+async def test_after_a_batch_that_failed_no_other_one_is_begun(urls: Urls) -> None:
+    async with connect(urls) as cache, open_worker(urls, batch_rows=50) as worker:
+        await drain(urls)
+        await asyncio.gather(*(cache.user_scope(f"u{number}").set("k", number) for number in range(200)))
+        begun = 0
+
+        async def fail(*_: object, **__: object) -> None:
+            nonlocal begun
+            begun += 1
+            raise DurableTierUnavailableError("away")
+
+        worker._tiers.durable.flush = fail  # type: ignore[method-assign,assignment]
+        with pytest.raises(DurableTierUnavailableError):
+            await worker.flush_once()
+        assert 0 < begun <= worker._tiers.durable.writers

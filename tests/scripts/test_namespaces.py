@@ -385,3 +385,11 @@ async def test_r14_a_namespace_of_a_living_session_is_never_dropped(bench: Bench
     await write(bench, bench.space(), put("k", "1"))
     assert await bench.backlog.scrub(bench.space(), LARGEST) is False
     assert await read(bench, bench.space()) == {"k": b"1"}
+
+
+async def test_a_namespace_whose_session_was_deleted_since_its_claim_is_not_told_as_lost(bench: Bench) -> None:
+    (space,) = await with_dirty_namespaces(bench, "one")
+    assert space.ref.member in await bench.claim(bucket=space.ref.bucket, everything=True)
+    await bench.delete(bench.session())
+    (found,) = await bench.backlog.read_dirt([(space.ref.bucket, space.ref.member)])
+    assert isinstance(found, Dropped)

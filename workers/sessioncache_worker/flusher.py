@@ -50,9 +50,9 @@ class Flusher:
         flushing: list[asyncio.Future[int]] = []
         async with Reader(self.read, claimed, **limits) as reader:
             try:
-                while not any(_has_failed(one) for one in flushing):
+                while True:
                     await free.acquire()
-                    batch = await reader.take(self._pace.rows)
+                    batch = [] if any(map(_has_failed, flushing)) else await reader.take(self._pace.rows)
                     if not batch:
                         break
                     flushing.append(asyncio.ensure_future(self._flush_batch(batch, read_after, free)))

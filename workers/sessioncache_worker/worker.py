@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SCOPES_AT_ONCE = 4096
+_SCOPES_AT_ONCE = 512
 """Most scopes that a worker claims in one go, if no bucket gives it fewer than _OF_A_BUCKET."""
 _OF_A_BUCKET = 8
 """Scopes of each bucket that are claimed at least: a few thousand in all, flushed well within a lease."""

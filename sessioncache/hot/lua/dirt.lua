@@ -8,7 +8,8 @@
 --        {value or false per field of NAMES} of its session for a namespace, else {}}; a mark without a value above last
 --        cleared is a phantom
 --        {'later'}: enough was read already; ask again
---        {'missing'}: Redis evicted a dirty scope; its marks are gone now.  {'dropped'}: its session's life is over
+--        {'missing'}: Redis evicted a dirty scope; its marks are gone now.  {'dropped'}: its session's life is over, or it is
+--        clean by now
 --        {'register', 1} {'revalidate', 1} {'host', 'cold', 'revalidate' or 'unflushed', its session's scope}
 -- Guards R6 (one reading; SQL learns of a session's life with all that it began with), R1 (marks without a field are found), R10 (dead letters are left out), R17
 
@@ -53,6 +54,7 @@ local function dirt_of(hash)
   for i, field in ipairs(marks) do asked[#NAMES + i] = field end
   local have = #asked <= CHUNK and call('HMGET', hash, unpack(asked)) or values_of(hash, asked)
   if not have[1] then
+    if not call('ZSCORE', base .. 'dirty', member) then return {'dropped'} end -- since it was claimed
     drop_scope(ctl, base, member, ARGV[1])
     return {'missing'}
   end

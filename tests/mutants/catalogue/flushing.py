@@ -338,6 +338,22 @@ MUTATIONS = (
         (_MEMORY + "test_writes_are_refused_when_memory_is_full",),
     ),
     Mutation(
+        "one more batch after one that failed",
+        "R6",
+        "workers/sessioncache_worker/flusher.py",
+        "batch = [] if any(map(_has_failed, flushing)) else await reader.take(self._pace.rows)",
+        "batch = await reader.take(self._pace.rows)",
+        ("races/test_workers.py::test_after_a_batch_that_failed_no_other_one_is_begun",),
+    ),
+    Mutation(
+        "what went since it was claimed is told as lost",
+        "R15",
+        _LUA + "dirt.lua",
+        "    if not call('ZSCORE', base .. 'dirty', member) then return {'dropped'} end -- since it was claimed\n",
+        "",
+        ("scripts/test_namespaces.py::test_a_namespace_whose_session_was_deleted_since_its_claim_is_not_told_as_lost",),
+    ),
+    Mutation(
         "a script reads scopes without an end",
         "R6",
         _LUA + "dirt.lua",
