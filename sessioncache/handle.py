@@ -371,11 +371,12 @@ class Handle(ABC):
         }
 
     def _note(self, parts: Mapping[KeyScope, Part], written: Written, began: int = 0, *, life: bool = False) -> None:
+        revision = written.revision
         for (scope, part), done in zip(parts.items(), written.parts, strict=True):
             if done.changed:
-                self._note_part(scope, part.operations, done, written.revision, began)
-            if scope is self._own and done.changed:
-                self._changed(written.revision)
+                self._note_part(scope, part.operations, done, revision, began)
+                if scope is self._own:
+                    self._changed(revision)
         if self._ledger is None:
             self._ledger = self._open_ledger()
         self._ledger.note(list(parts.values()), written, life=life)
@@ -384,13 +385,12 @@ class Handle(ABC):
         self, scope: KeyScope, operations: Sequence[Operation], done: WrittenPart, revision: bytes, began: int
     ) -> None:
         known = self._known
-        for operation, result in zip(operations, done.results, strict=True):
-            code = operation.code
+        for (code, key, given, _), result in zip(operations, done.results, strict=True):
             if code == b"C":
                 self._note_cleared(scope, revision, began)
             else:
-                text = result if isinstance(result, bytes) and result else operation.text
-                known.write(began, scope, self._full(scope, operation.key), revision, None if code == b"D" else text)
+                text = result if result and isinstance(result, bytes) else given
+                known.write(began, scope, self._full(scope, key), revision, None if code == b"D" else text)
         known.advance(scope, done.incarnation + done.before, done.incarnation + revision)
 
     def _note_cleared(self, scope: KeyScope, revision: bytes, began: int) -> None:

@@ -64,28 +64,28 @@ class Ledger:
         for part, done in zip(parts, written.parts, strict=True):
             if part.temp or not done.changed:
                 continue
-            pending = self._of(part.place, done.incarnation)
+            same = self._of(part.place, done.incarnation)
+            pending = same[done.incarnation]
             if pending.revision and done.flushed_through >= pending.revision:
                 pending.entries.clear()
                 pending.life = pending.head = pending.whole = b""
             pending.revision = revision
             for operation, result in zip(part.operations, done.results, strict=True):
-                if operation.code == b"C":
+                code, key, given, _ = operation
+                text = given if code == b"S" else _text_of(operation, result)
+                if code == b"C":
                     pending.entries.clear()
                     pending.whole = revision
-                elif (text := _text_of(operation, result)) is not None:
-                    pending.entries[operation.key] = (revision, fingerprint(text))
-                    if operation.code in b"SRD":
-                        self._supersede(pending, operation.key)
+                elif text is not None:
+                    pending.entries[key] = (revision, fingerprint(text))
+                    if len(same) > 1 and code in b"SRD":
+                        self._supersede(pending, key)
             if life and part is parts[0]:
                 pending.life = revision
 
     def _supersede(self, latest: Pending, key: str) -> None:
         """What was written to a key in other incarnations does not matter once it was set anew."""
-        same = self._pending[latest.place.hash]
-        if len(same) == 1:
-            return
-        for other in list(same.values()):
+        for other in list(self._pending[latest.place.hash].values()):
             if other is not latest:
                 other.entries.pop(key, None)
                 if not (other.entries or other.life or other.head or other.whole):
@@ -93,12 +93,14 @@ class Ledger:
 
     def note_head(self, place: Place, written: Written) -> None:
         """Remember a touch or a new title."""
-        pending = self._of(place, written.parts[0].incarnation)
+        incarnation = written.parts[0].incarnation
+        pending = self._of(place, incarnation)[incarnation]
         pending.revision = pending.head = written.revision
 
     def note_delete(self, place: Place, written: Written) -> None:
         """Remember the delete of a session."""
-        pending = self._of(place, written.parts[0].incarnation)
+        incarnation = written.parts[0].incarnation
+        pending = self._of(place, incarnation)[incarnation]
         pending.revision = pending.life = written.revision
         pending.head = pending.whole = b""
         pending.entries.clear()
@@ -128,13 +130,14 @@ class Ledger:
         if not self._pending:
             self._unsettled.discard(self)
 
-    def _of(self, place: Place, incarnation: bytes) -> Pending:
+    def _of(self, place: Place, incarnation: bytes) -> dict[bytes, Pending]:
+        """By incarnation, this one among them."""
         if not self._pending:
             self._unsettled.add(self)
         same = self._pending.setdefault(place.hash, {})
         if incarnation not in same:
             same[incarnation] = Pending(place, incarnation)
-        return same[incarnation]
+        return same
 
 
 def fingerprint(text: bytes) -> bytes:
