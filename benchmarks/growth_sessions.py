@@ -1,4 +1,4 @@
-"""A thousand to a million hot sessions: what a set, a merged read, a get and a page cost.
+"""A thousand to a million hot sessions: what a set, a merged read, a get and a page cost, and one bare command beside.
 
 The sessions are small, have a user each, and lie in both tiers.  They are brought into Redis and PostgreSQL in bulk, as
 a reading of SQL and a flush would have left them; the calls go to a thousand of them, spread over all.
@@ -21,6 +21,7 @@ from sessioncache.entries import Head
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import fields_of, user_field
 from sessioncache.hot.link import Argument
+from sessioncache.names import KeyScope
 from sessioncache.revisions import encode_revision
 from sessioncache.scopes import session_ref
 from sessioncache.settings import CacheSettings
@@ -29,11 +30,11 @@ from tests.helpers import BUCKETS
 from tests.servers import PostgreSQLServer, RedisServer
 
 LEVELS = (1_000, 10_000, 100_000, 1_000_000)
-OPERATIONS = ("page", "get", "refresh", "set")
+OPERATIONS = ("page", "get", "refresh", "bare", "set")
 """In this order: pages are read while nothing is dirty."""
 SAMPLE = 1_000
 """Sessions that calls go to, at every level."""
-CALLS = {"page": 40, "get": 200, "refresh": 300, "set": 300}
+CALLS = {"page": 40, "get": 200, "refresh": 300, "bare": 300, "set": 300}
 """Calls of one round, of which the median counts."""
 PAGE = 50
 PER_USER = 1
@@ -49,6 +50,7 @@ class Level:
 
     def __init__(self, cache: SessionCache, sessions: Sequence[Session]) -> None:
         self._cache = cache
+        self._link = cache._tiers.link
         self._sessions = sessions
         self._next = 0
 
@@ -83,6 +85,10 @@ class Level:
     async def refresh(self, _: int) -> None:
         """Read all three scopes of an open session."""
         await self._one().refresh()
+
+    async def bare(self, _: int) -> object:
+        """Read one session's hash by Redis' own command: what grows there grows for everybody."""
+        return await self._link.command(b"HGETALL", self._one()._by_scope[KeyScope.SESSION].hash)
 
     async def set(self, number: int) -> object:
         """Set one key."""
