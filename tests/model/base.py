@@ -236,6 +236,8 @@ class ModelMachine(RuleBasedStateMachine):
             result, worlds = None if error else task.result(), [*call.worlds, self.world]
             done = Done(result, error, worlds, call.away, self.forgot, self.erased)
             self.world = call.judge(done)
+            for other in self.calls.values():  # a rule may make several calls
+                other.worlds.append(self.world)
 
     # ---- workers
 
