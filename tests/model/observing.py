@@ -282,7 +282,9 @@ def _merged(hot: Side, stored: Side, mine: set[bytes]) -> Side:
     """What revalidation has to make of it: the newest life, of each key the newest entry; what is `mine` stays."""
     hot_head, stored_head = ((side.life, side.updated) for side in (hot, stored))
     head = hot if b"!" in mine or hot_head > stored_head else stored
-    side = Side(head.life, head.birth, head.cleared, head.alive, dict(stored.entries), head.updated, head.told)
+    # An erased user has no other head than before, only a later clear.
+    cleared = max(hot.cleared, stored.cleared) if hot.life == stored.life else head.cleared
+    side = Side(head.life, head.birth, cleared, head.alive, dict(stored.entries), head.updated, head.told)
     for key, entry in hot.entries.items():
         if b"=" + key.encode() in mine or entry[0] > side.entries.get(key, (0, b""))[0]:
             side.entries[key] = entry
