@@ -14,7 +14,7 @@ from functools import partial
 
 from benchmarks.listing import fill, user_of
 from benchmarks.measuring import Spread, alternate, median_latency, ratios
-from benchmarks.results import figure
+from benchmarks.results import figure, missing
 from sessioncache import Session, SessionCache
 from sessioncache.connecting import open_tiers
 from sessioncache.entries import Head
@@ -27,7 +27,7 @@ from sessioncache.scopes import session_ref
 from sessioncache.settings import CacheSettings
 from sessioncache.tiers import Tiers
 from tests.helpers import BUCKETS
-from tests.servers import PostgreSQLServer, RedisServer
+from tests.servers import PostgreSQLServer, RedisKind, RedisServer, ServerMissingError
 
 LEVELS = (1_000, 10_000, 100_000, 1_000_000)
 OPERATIONS = ("page", "get", "refresh", "bare", "set")
@@ -56,9 +56,9 @@ class Level:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, number: int, server: PostgreSQLServer) -> AsyncIterator[Level]:
+    async def open(cls, number: int, server: PostgreSQLServer, kind: RedisKind) -> AsyncIterator[Level]:
         """Fill both tiers, and open the sample."""
-        redis, database = RedisServer().start(), server.url(server.create_database())
+        redis, database = RedisServer(kind).start(), server.url(server.create_database())
         try:
             await fill(database, number, PER_USER)
             async with open_tiers(redis.url, database, CacheSettings()) as tiers:
@@ -144,19 +144,32 @@ def short(number: int) -> str:
 
 
 async def measure(rounds: int, levels: Sequence[int] = LEVELS) -> dict[str, object]:
-    """The keys of the results."""
+    """The keys of the results, on Valkey; the ratios of the ends on Redis, too, where it is installed."""
+    results = _results(await _measure(rounds, levels, "valkey"), levels)
+    keys = [f"growth_ratio_{operation}" for operation in OPERATIONS]
+    try:
+        ends = _results(await _measure(rounds, (levels[0], levels[-1]), "redis"), (levels[0], levels[-1]))
+    except ServerMissingError as error:
+        return results | missing([f"{key}_redis" for key in keys], str(error))
+    for key in keys:
+        results |= {f"{key}_redis{part}": ends[key + part] for part in ("", "_low", "_high")}
+    return results
+
+
+async def _measure(rounds: int, levels: Sequence[int], kind: RedisKind) -> dict[str, dict[str, list[float]]]:
+    """Operation -> level -> p50 of each round, in microseconds."""
     found: dict[str, dict[str, list[float]]] = {}
     server = PostgreSQLServer(shared_buffers="256MB").start()
     try:
         async with AsyncExitStack() as stack:
-            opened = {short(n): await stack.enter_async_context(Level.open(n, server)) for n in levels}
+            opened = {short(n): await stack.enter_async_context(Level.open(n, server, kind)) for n in levels}
             for operation in OPERATIONS:
                 calls = _calls(opened, operation)
                 await alternate(calls, 1)
                 found[operation] = await alternate(calls, rounds)
     finally:
         server.destroy()
-    return _results(found, levels)
+    return found
 
 
 def _results(found: dict[str, dict[str, list[float]]], levels: Sequence[int]) -> dict[str, object]:
