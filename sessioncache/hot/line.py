@@ -84,11 +84,6 @@ class Line(asyncio.Protocol):
         """Whether nobody waits for an answer."""
         return all(exchange.answer.done() for exchange in (*self._leaving, *self._waiting))
 
-    @property
-    def load(self) -> int:
-        """How many calls have not been answered yet."""
-        return len(self._leaving) + len(self._waiting)
-
     def send(self, commands: list[bytes], replies: int, until: float) -> Exchange:
         """Send packed commands with all that others send in this turn of the event loop; so many replies will come.
 
