@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sessioncache.dates import json_of
 from sessioncache.hot.calls import ABSENT, ANY
 from sessioncache.revisions import DIGITS
-from sessioncache.values import decode_value, encode_value
+from sessioncache.values import decode_entry, encode_value
 
 if TYPE_CHECKING:
     from sessioncache.handle import Handle
@@ -37,7 +37,7 @@ class Draft(MutableMapping[str, Any]):
         if key not in self._mine:
             if key in self._gone:
                 raise KeyError(key)
-            self._mine[key] = decode_value(json_of(self._read[key], DIGITS))
+            self._mine[key] = decode_entry(self._read[key])
         return self._mine[key]
 
     def __setitem__(self, key: str, value: Any) -> None:

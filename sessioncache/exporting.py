@@ -7,15 +7,13 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sessioncache.dates import json_of
 from sessioncache.errors import DurableTierUnavailableError
 from sessioncache.hot.calls import Content, Wanted
 from sessioncache.hot.layout import Place, head_of
 from sessioncache.info import SessionInfo, info_of
-from sessioncache.revisions import DIGITS
 from sessioncache.scopes import namespace_ref
 from sessioncache.tiers import Tiers
-from sessioncache.values import decode_value
+from sessioncache.values import decode_entry
 
 FORMAT = 1
 """The version of the form that exports have."""
@@ -85,4 +83,4 @@ async def export_scope(tiers: Tiers, place: Place) -> dict[str, Any]:
 def values_of(content: Content) -> dict[str, Any]:
     """The keys of a scope with their values, sorted by key."""
     entries: Mapping[str, bytes] = content.entries
-    return {key: decode_value(json_of(entries[key], DIGITS)) for key in sorted(entries)}
+    return {key: decode_entry(entries[key]) for key in sorted(entries)}

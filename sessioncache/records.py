@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sessioncache.dates import date_of, dated, json_of
+from sessioncache.dates import date_of, dated
 from sessioncache.errors import InvalidNameError, InvalidValueError
 from sessioncache.hot.calls import Operation
 from sessioncache.names import KeyScope, split_key
 from sessioncache.revisions import DIGITS, LARGEST, decode_revision, revision_time
 from sessioncache.scopes import ScopeRef, hash_id, key_id
-from sessioncache.values import Json, decode_value, encode_value
+from sessioncache.values import Json, decode_entry, encode_value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ID_DIGITS = 24
@@ -54,7 +54,7 @@ def record_of(session: ScopeRef, key: str, value: bytes) -> Record:
     given = date_of(value, DIGITS)
     return Record(
         key,
-        decode_value(json_of(value, DIGITS)),
+        decode_entry(value),
         revision_time(decode_revision(value[:DIGITS]) if given is None else given),
         record_id(session, key),
         session.session,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from sessioncache.entries import Committed, Dirt, Entry, Head
-from sessioncache.hot.layout import parents_of
+from sessioncache.entries import Committed, Dirt, Entry
+from sessioncache.hot.layout import head_from, parents_of, text_of
 from sessioncache.hot.link import Argument, Reply
 from sessioncache.revisions import DIGITS, ZERO, decode_revision, encode_revision
 from sessioncache.scopes import ScopeKind
 
-_CLEARED, _HEAD_REVISION, _HOLDER, _NAMES = 4, 7, 17, 19
-"""Where the script that reads dirt tells what of a head, and how many fields a head has there."""
+_HEAD, _CLEARED, _HEAD_REVISION, _HOLDER, _NAMES = 2, 4, 7, 17, 19
+"""Where the script that reads dirt tells a head and what of it, and how many fields it tells before those marked."""
 _OF_HEAD = b"!"
 _KINDS = {kind.value: kind for kind in ScopeKind}
 
@@ -24,17 +24,17 @@ _encode = lru_cache(maxsize=1024)(encode_revision)
 def dirt_of(bucket: int, member: str, reply: Reply) -> Dirt:
     """The dirt of a scope from the reply of the script that read it."""
     _, incarnation, read_at, have, marks, host = reply
-    about = _head(have[:_NAMES])
+    about = head_from(have[_HEAD:_NAMES])
     entries, phantoms = _marked(marks, have[_NAMES:], have[_CLEARED] or ZERO)
     return Dirt(
         kind=_KINDS[member[0]],
         scope_id=member[1:],
         bucket=bucket,
         incarnation=incarnation.decode(),
-        head=_head(host) if host else about,
+        head=head_from(host[_HEAD:]) if host else about,
         head_revision=have[_HEAD_REVISION] or b"",
         namespace=about.namespace,
-        holder=_text(have[_HOLDER]),
+        holder=text_of(have[_HOLDER]),
         namespace_revision=about.revision,
         entries=entries,
         phantoms=phantoms,
@@ -56,32 +56,6 @@ def acknowledgement_of(one: Committed) -> list[Argument]:
     args += dirt.phantoms
     args[0] = len(args) - 1
     return args
-
-
-def _head(have: Sequence[bytes | None]) -> Head:
-    """A head from its fields in the order in which the script names them."""
-    _, _, r, b, c, x, v, _, u, o, a, w, s, t, m, k, q, _, g = have
-    return Head(
-        org=_text(o),
-        app=_text(a),
-        user=_text(w),
-        session=_text(s),
-        revision=_decode(r or ZERO),
-        birth=_decode(b or ZERO),
-        cleared=_decode(c or ZERO),
-        deleted=bool(x),
-        title=_text(t),
-        message_count=int(m or 0),
-        token_total=int(k or 0),
-        forked_from=_text(q),
-        values_revision=_decode(v or ZERO),
-        updated=_decode(u or ZERO),
-        namespace=_text(g),
-    )
-
-
-def _text(name: bytes | None) -> str:
-    return name.decode() if name else ""
 
 
 def _marked(marks: Sequence[bytes], values: Sequence[bytes | None], cleared: bytes) -> tuple[list[Entry], list[bytes]]:

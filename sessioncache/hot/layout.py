@@ -5,12 +5,16 @@ Every key of bucket b is ``PREFIX:{b}:…``: one hash slot.  The scripts derive 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from sessioncache.entries import Head
 from sessioncache.revisions import ZERO, decode_revision, encode_revision
 from sessioncache.scopes import ScopeKind, ScopeRef, app_id, bare_id, org_id, org_user_id, user_id
+
+HEAD_NAMES = tuple(name.encode() for name in "rbcxvhuoawstmkqdg")
+"""Head fields in the order in which ``dirt.lua`` tells them."""
 
 # What one call wrote bears one revision in several fields.
 _revision = lru_cache(maxsize=1024)(decode_revision)
@@ -120,24 +124,34 @@ def user_field(key: str) -> bytes:
 
 def head_of(fields: dict[bytes, bytes]) -> Head:
     """A head from the head fields of a scope's hash."""
-    get = fields.get
+    return head_from([fields.get(name) for name in HEAD_NAMES])
+
+
+def head_from(values: Sequence[bytes | None]) -> Head:
+    """A head from the values of HEAD_NAMES; None where there is no such field."""
+    r, b, c, x, v, _, u, o, a, w, s, t, m, k, q, _, g = values
     return Head(
-        org=get(b"o", b"").decode(),
-        app=get(b"a", b"").decode(),
-        user=get(b"w", b"").decode(),
-        session=get(b"s", b"").decode(),
-        namespace=get(b"g", b"").decode(),
-        revision=_revision(get(b"r") or ZERO),
-        birth=_revision(get(b"b") or ZERO),
-        cleared=_revision(get(b"c") or ZERO),
-        deleted=bool(get(b"x")),
-        title=get(b"t", b"").decode(),
-        message_count=int(get(b"m") or 0),
-        token_total=int(get(b"k") or 0),
-        forked_from=get(b"q", b"").decode(),
-        values_revision=_revision(get(b"v") or ZERO),
-        updated=_revision(get(b"u") or ZERO),
+        org=text_of(o),
+        app=text_of(a),
+        user=text_of(w),
+        session=text_of(s),
+        namespace=text_of(g),
+        revision=_revision(r or ZERO),
+        birth=_revision(b or ZERO),
+        cleared=_revision(c or ZERO),
+        deleted=bool(x),
+        title=text_of(t),
+        message_count=int(m or 0),
+        token_total=int(k or 0),
+        forked_from=text_of(q),
+        values_revision=_revision(v or ZERO),
+        updated=_revision(u or ZERO),
     )
+
+
+def text_of(value: bytes | None) -> str:
+    """The text of a head field; empty where there is none."""
+    return value.decode() if value else ""
 
 
 def fields_of(head: Head, kind: ScopeKind) -> list[bytes]:
