@@ -190,9 +190,9 @@ class Interruption:
 
 
 async def test_after_a_batch_that_failed_no_other_one_is_begun(urls: Urls) -> None:
-    async with connect(urls) as cache, open_worker(urls, batch_rows=50) as worker:
+    async with connect(urls) as cache, open_worker(urls, batch_rows=200) as worker:
         await drain(urls)
-        await asyncio.gather(*(cache.user_scope(f"u{number}").set("k", number) for number in range(200)))
+        await asyncio.gather(*(cache.user_scope(f"u{number}").set("k", number) for number in range(300)))
         begun = 0
 
         async def fail(*_: object, **__: object) -> None:
@@ -204,3 +204,4 @@ async def test_after_a_batch_that_failed_no_other_one_is_begun(urls: Urls) -> No
         with pytest.raises(DurableTierUnavailableError):
             await worker.flush_once()
         assert 0 < begun <= worker._tiers.durable.writers
+        assert worker.flusher._pace.rows < 200, "the next ones are smaller"

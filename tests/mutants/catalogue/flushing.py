@@ -346,6 +346,14 @@ MUTATIONS = (
         ("races/test_workers.py::test_after_a_batch_that_failed_no_other_one_is_begun",),
     ),
     Mutation(
+        "a batch that failed does not make the next ones smaller",
+        "R9",
+        "workers/sessioncache_worker/flusher.py",
+        "            self._pace.failed()\n",
+        "",
+        ("races/test_workers.py::test_after_a_batch_that_failed_no_other_one_is_begun",),
+    ),
+    Mutation(
         "what went since it was claimed is told as lost",
         "R15",
         _LUA + "dirt.lua",
