@@ -21,6 +21,21 @@ DATA_DIR = "SESSIONCACHE_DATA_DIR"
 DEFAULT_DATA_DIR = ".sessioncache"
 
 
+def place_of(given: str | os.PathLike[str] | None, variable: str) -> str | None:
+    """A URL or folder: the one given, else what the variable says; ConfigurationError where that is empty.
+
+    Somebody meant to fill what is set but empty: the embedded default would be a surprise.
+    """
+    found = os.environ.get(variable) if given is None else given
+    if found is not None and not isinstance(found, (str, os.PathLike)):
+        raise ConfigurationError(f"a URL or folder must be a str, not {type(found).__name__}")
+    text = None if found is None else os.fspath(found)
+    if text == "":
+        where = f"the variable {variable}" if given is None else f"what is given in place of {variable}"
+        raise ConfigurationError(f"{where} is empty: name a place, or unset it")
+    return text
+
+
 class Closing(Protocol):
     """Something with connections."""
 
@@ -55,9 +70,9 @@ class Connecting(Generic[C]):
         settings: CacheSettings,
     ) -> None:
         self._over = over
-        self._redis_url = redis_url or os.environ.get(REDIS_URL)
-        self._database_url = database_url or os.environ.get(DATABASE_URL)
-        self._data_dir = data_dir or os.environ.get(DATA_DIR) or DEFAULT_DATA_DIR
+        self._redis_url = place_of(redis_url, REDIS_URL)
+        self._database_url = place_of(database_url, DATABASE_URL)
+        self._data_dir = place_of(data_dir, DATA_DIR) or DEFAULT_DATA_DIR
         self._settings = settings
         self._cache: C | None = None
 

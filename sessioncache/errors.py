@@ -125,6 +125,8 @@ class LimitExceededError(SessionCacheError, ValueError):
 class HotTierUnavailableError(SessionCacheError, ConnectionError):
     """Redis cannot be reached; the call had no effect."""
 
+    _fate = ""  # what became of the command, for our own repeats (see hot/faults.py)
+
 
 class DurableTierUnavailableError(SessionCacheError, ConnectionError):
     """The SQL database cannot be reached; hot sessions work on."""

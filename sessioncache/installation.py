@@ -94,6 +94,8 @@ class Installation:
         version = server.get("valkey_version") or server.get("redis_version", "0")
         if int(version.split(".")[0]) < 7:
             raise ConfigurationError(f"Redis 7.0 or Valkey 8 is needed, this server is {version}")
+        if "cluster" in (server.get("redis_mode"), server.get("server_mode")):
+            raise ConfigurationError("this Redis is in cluster mode, which is not supported: use one without it")
         policy = (await self._link.info("memory")).get("maxmemory_policy")
         if policy is None:
             logger.warning("the eviction policy of Redis is unknown: it must be noeviction or volatile-*")

@@ -6,18 +6,19 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
 from sessioncache.deadline import seconds_left, within
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.home import Home
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.calls import Need, Unready, UnreadyBuckets
+from sessioncache.hot.faults import is_repeatable
 from sessioncache.hot.forking import Forking
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.leases import Leases
-from sessioncache.hot.link import HotLink, NotExecutedError, UnansweredError
+from sessioncache.hot.link import HotLink
 from sessioncache.hot.listening import Listener, Sink
 from sessioncache.hot.merging import Merging
 from sessioncache.hot.tier import HotTier
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A write whose answer is missing is not among them: the hot tier has made it an OutcomeUnknownError (R4).
-_REPEATABLE = (NotExecutedError, UnansweredError, DurableTierUnavailableError)
+
+def _may_repeat(error: BaseException) -> bool:
+    """A write whose answer is missing is not among them: the hot tier has made it an OutcomeUnknownError (R4)."""
+    return isinstance(error, DurableTierUnavailableError) or is_repeatable(error)
 
 
 class Tiers:
@@ -68,12 +71,12 @@ class Tiers:
         with within(self.settings.timeout):
             try:
                 return await self._prepared(attempt)
-            except _REPEATABLE as error:
-                if seconds_left() <= 0:
+            except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+                if not _may_repeat(error) or seconds_left() <= 0:
                     raise
                 first = error
             retrying = AsyncRetrying(
-                retry=retry_if_exception_type(_REPEATABLE),
+                retry=retry_if_exception(_may_repeat),
                 wait=wait_random_exponential(multiplier=0.02, max=0.5),
                 stop=stop_before_delay(seconds_left()),
                 reraise=True,

@@ -7,7 +7,8 @@ import asyncio
 from redis.exceptions import ResponseError
 
 from sessioncache.deadline import attempt_deadline
-from sessioncache.hot.link import HotLink, Reply, UnansweredError, drop
+from sessioncache.hot.faults import unanswered
+from sessioncache.hot.link import HotLink, Reply, drop
 
 
 class FakeLink(HotLink):
@@ -20,7 +21,7 @@ class FakeLink(HotLink):
                 await connection.send_packed_command(packed, check_health=False)
                 return [await self._reply(connection) for _ in range(replies)]
         except (ConnectionError, TimeoutError) as error:
-            raise UnansweredError(f"no answer from Redis: {type(error).__name__}") from error
+            raise unanswered(f"no answer from Redis: {type(error).__name__}") from error
         finally:
             await drop(connection)
 

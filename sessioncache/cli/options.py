@@ -76,17 +76,23 @@ def tier_options(parser: argparse.ArgumentParser) -> None:
     """Where the tiers are."""
     env = os.environ.get
     parser.add_argument(
-        "--redis", metavar="URL", default=env("SESSIONCACHE_REDIS_URL"), help="Redis or Valkey [SESSIONCACHE_REDIS_URL]"
+        "--redis",
+        metavar="URL",
+        type=place,
+        default=env("SESSIONCACHE_REDIS_URL"),
+        help="Redis or Valkey [SESSIONCACHE_REDIS_URL]",
     )
     parser.add_argument(
         "--database",
         metavar="URL",
+        type=place,
         default=env("SESSIONCACHE_DATABASE_URL"),
         help="SQL database [SESSIONCACHE_DATABASE_URL]",
     )
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
+        type=place,
         default=env("SESSIONCACHE_DATA_DIR", ".sessioncache"),
         help="without URLs: the folder of the embedded default [SESSIONCACHE_DATA_DIR, ./.sessioncache]",
     )
@@ -104,6 +110,13 @@ def tier_options(parser: argparse.ArgumentParser) -> None:
 def installation_of(options: argparse.Namespace) -> dict[str, Any]:
     """The settings that caches, workers and commands of one installation have in common."""
     return {"prefix": options.prefix, "buckets": options.buckets}
+
+
+def place(text: str) -> str:
+    """An argument type: a URL or folder, which a variable may say as well (argparse checks what it says, too)."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty, here or in its variable: name a place, or unset it")
+    return text
 
 
 def prefix_name(text: str) -> str:

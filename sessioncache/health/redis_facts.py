@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sessioncache.errors import HotTierUnavailableError
+from sessioncache.hot.faults import is_repeatable
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.link import Argument, HotLink, NotExecutedError, Reply, UnansweredError, pairs_of, parse_info
+from sessioncache.hot.link import Argument, HotLink, Reply, pairs_of, parse_info
 from sessioncache.hot.vitals import Pulse, Vitals
 from sessioncache.settings import CacheSettings, WorkerSettings
 
@@ -82,9 +83,9 @@ def _recorded_layout(layout: Layout, record: Mapping[str, str]) -> Layout:
 async def _read_pulse(link: HotLink, layout: Layout) -> tuple[Pulse | None, str]:
     try:
         return await Vitals(link, layout).read(), ""
-    except (NotExecutedError, UnansweredError):
-        raise
     except HotTierUnavailableError as error:
+        if is_repeatable(error):
+            raise
         return None, str(error)
 
 

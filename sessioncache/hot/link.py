@@ -14,25 +14,16 @@ from typing import Any, Self
 
 from hiredis import pack_command
 from redis.asyncio import Redis
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import AuthenticationError, BusyLoadingError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from sessioncache.deadline import attempt_deadline
-from sessioncache.errors import ConfigurationError, HotTierUnavailableError, MemoryFullError, SessionCacheError
+from sessioncache.errors import ConfigurationError
+from sessioncache.hot.addresses import check_url
+from sessioncache.hot.faults import connection_failure, explain, not_executed, unanswered
 from sessioncache.hot.line import LateError, Line, LostError
 from sessioncache.hot.scripts import Script
 
@@ -40,16 +31,6 @@ logger = logging.getLogger(__name__)
 
 Argument = bytes | int | str
 Reply = Any
-
-_NOT_EXECUTED = (ClusterDownError, MasterDownError, ReadOnlyError, TryAgainError, NoScriptError)
-
-
-class NotExecutedError(HotTierUnavailableError):
-    """Redis certainly did not execute the command: it may be repeated whatever it is."""
-
-
-class UnansweredError(HotTierUnavailableError):
-    """The command was sent and no answer came: it may have been executed."""
 
 
 class Request:
@@ -80,13 +61,14 @@ class HotLink:
     @classmethod
     def from_url(cls, url: str, *, connect_timeout: float = 5.0) -> Self:
         """A link to ``redis://``, ``rediss://`` or ``unix://``.  ConfigurationError, which does not quote the URL."""
+        check_url(url)
         try:
             client = Redis.from_url(
                 url, retry=Retry(NoBackoff(), 0), socket_timeout=None, socket_connect_timeout=connect_timeout
             )
             client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
         except ValueError:
-            raise ConfigurationError("the Redis URL must begin with redis://, rediss:// or unix://") from None
+            raise ConfigurationError("an option of the Redis URL (after the ?) has a value of no use") from None
         except TypeError:
             raise ConfigurationError(
                 "the Redis URL has an option (after the ?) that the client does not know"
@@ -158,16 +140,16 @@ class HotLink:
             line = self._line if self._line is not None and self._line.usable else await self._new_line()
             until = attempt_deadline()
             if until <= asyncio.get_running_loop().time():
-                raise NotExecutedError("there was no time left to ask Redis")
+                raise not_executed("there was no time left to ask Redis")
             exchange = line.send(packed, replies, until)
             try:
                 answers = await exchange.answer
             except LateError as error:
                 line.retire()  # the next one may be better
-                raise UnansweredError("no answer from Redis: TimeoutError") from error
+                raise unanswered("no answer from Redis: TimeoutError") from error
             except LostError as error:
                 if exchange.sent:
-                    raise UnansweredError("no answer from Redis: ConnectionError") from error
+                    raise unanswered("no answer from Redis: ConnectionError") from error
                 continue
             except asyncio.CancelledError:
                 line.settle()
@@ -183,13 +165,13 @@ class HotLink:
                 if self._line is None or not self._line.usable:
                     self._line = Line(await self.connect())
                 return self._line
-        except TimeoutError:
-            raise NotExecutedError("Redis cannot be reached: TimeoutError") from None
+        except TimeoutError as error:
+            raise connection_failure(error, is_tls=self._is_tls) from None
 
     async def connect(self) -> AbstractConnection:
         """A new connection, which the caller closes with `drop`.
 
-        ConfigurationError, NotExecutedError.
+        ConfigurationError where it needs another URL or more rights, else HotTierUnavailableError.
         """
         connection: AbstractConnection = self.client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
         connection.retry = Retry(NoBackoff(), 0)
@@ -198,14 +180,15 @@ class HotLink:
                 await connection.connect()  # type: ignore[no-untyped-call]
         except (RedisError, OSError) as error:
             await drop(connection)
-            # Over a Unix socket redis-py hides it in a ConnectionError.
-            if isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError):
-                raise ConfigurationError("Redis refuses the user name or password of the URL") from error
-            raise NotExecutedError(f"Redis cannot be reached: {type(error).__name__}") from error
+            raise connection_failure(error, is_tls=self._is_tls) from error
         except BaseException:
             await drop(connection)
             raise
         return connection
+
+    @property
+    def _is_tls(self) -> bool:
+        return issubclass(self.client.connection_pool.connection_class, SSLConnection)
 
     async def drop_idle(self) -> None:
         """Close the connection, if no call uses it now."""
@@ -227,8 +210,10 @@ def _check_replies(line: Line, replies: Sequence[Reply]) -> None:
         if isinstance(reply, RedisConnectionError):
             line.retire()
             if isinstance(reply, BusyLoadingError):
-                raise NotExecutedError("Redis is loading its data") from reply
-            raise UnansweredError(f"no answer from Redis: {type(reply).__name__}") from reply
+                raise not_executed("Redis is loading its data") from reply
+            if isinstance(reply, AuthenticationError):
+                raise not_executed("Redis asks for the password anew") from reply
+            raise unanswered(f"no answer from Redis: {type(reply).__name__}") from reply
 
 
 def evaluation(script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> tuple[Argument, ...]:
@@ -256,20 +241,6 @@ def parse_info(told: bytes) -> dict[str, str]:
 def pairs_of(reply: Reply) -> dict[bytes, bytes]:
     """What HGETALL answers: RESP3 pairs it, RESP2 does not."""
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
-
-
-def explain(error: ResponseError) -> SessionCacheError:
-    """What an error reply of Redis means for the caller."""
-    if isinstance(error, OutOfMemoryError):
-        return MemoryFullError("Redis is out of memory and refuses writes; reads, deletes and flushing work on")
-    if isinstance(error, ReadOnlyError):
-        return NotExecutedError("this Redis is a replica, which takes no writes")
-    word = str(error).split(" ", 1)[0][:40]
-    if isinstance(error, _NOT_EXECUTED) or word in {"BUSY", "MISCONF", "NOREPLICAS", "LOADING"}:
-        return NotExecutedError(f"Redis cannot execute commands now ({type(error).__name__}: {word})")
-    logger.error("Redis refused a command: %s", type(error).__name__)
-    # The text of such an error may quote arguments, which are state: only its first word is told.
-    return HotTierUnavailableError(f"Redis refused a command ({type(error).__name__}: {word})")
 
 
 def pack(commands: Sequence[Sequence[Argument]]) -> list[bytes]:

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from redis.exceptions import ResponseError
 
+from sessioncache.hot.faults import explain
 from sessioncache.hot.layout import Place
-from sessioncache.hot.link import HotLink, explain, pairs_of
+from sessioncache.hot.link import HotLink, pairs_of
 
 _LONGEST_LEASE = 86_400_000_000
 """Microseconds; a lease that seems to last longer was dated by a clock that has been set back since."""

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from sessioncache.deadline import seconds_left
 from sessioncache.errors import HotTierUnavailableError, MemoryFullError, OutcomeUnknownError
+from sessioncache.hot.faults import is_not_executed, is_repeatable, is_unanswered
 from sessioncache.hot.layout import Place
-from sessioncache.hot.link import Argument, HotLink, NotExecutedError, Reply, UnansweredError
+from sessioncache.hot.link import Argument, HotLink, Reply
 from sessioncache.hot.scripts import Script
 from sessioncache.settings import OPERATION_ID_LIFETIME
 
@@ -39,15 +40,15 @@ class Once:
             args = build((_new_id() if under else b"", under, _LIFETIME))
             try:
                 reply = await self._link.call(script, keys, args)
-            except UnansweredError as error:
+            except HotTierUnavailableError as error:
+                if is_not_executed(error):
+                    raise
+                if not is_unanswered(error):  # a script that failed may have done a part of its work
+                    raise _unknown() from error
                 reply = await self._repeat(script, keys, args) if under else None
                 # Under a new incarnation, registered or not, what was done under the old one is not remembered.
                 if reply is None or reply[0] in (b"incarnation", b"register"):
                     raise _unknown() from error
-            except HotTierUnavailableError as error:
-                if isinstance(error, NotExecutedError):
-                    raise
-                raise _unknown() from error  # a script that failed may have done a part of its work
             if reply[0] == b"applied":
                 raise OutcomeUnknownError("the write was applied, but its result is not known any more: read it")
             if reply[0] != b"incarnation":
@@ -64,7 +65,7 @@ class Once:
         if seconds_left() <= 0:
             return None
         again = AsyncRetrying(
-            retry=retry_if_exception_type((UnansweredError, NotExecutedError)),
+            retry=retry_if_exception(is_repeatable),
             wait=wait_random_exponential(multiplier=0.02, max=0.5),
             stop=stop_after_delay(seconds_left()),
             reraise=True,

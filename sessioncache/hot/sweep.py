@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from redis.exceptions import ClusterCrossSlotError, ResponseError
 
+from sessioncache.hot.faults import explain
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.link import HotLink, Reply, explain
+from sessioncache.hot.link import HotLink, Reply
 
 _TOGETHER = 64
 """Buckets that one command asks about."""

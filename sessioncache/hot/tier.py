@@ -28,8 +28,9 @@ from sessioncache.hot.calls import (
     WrittenPart,
     only_deletes,
 )
+from sessioncache.hot.faults import explain
 from sessioncache.hot.layout import Layout, Place, fields_of
-from sessioncache.hot.link import Argument, HotLink, Reply, Request, evaluation, explain, pairs_of
+from sessioncache.hot.link import Argument, HotLink, Reply, Request, evaluation, pairs_of
 from sessioncache.hot.once import Once
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.unflushed import Unflushed, read_unflushed

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from sessioncache.connecting import DATABASE_URL, REDIS_URL
-from sessioncache.errors import SessionCacheError
 
 _LINE = 16 * 1024 * 1024
 """Longest report of an agent, in bytes."""
@@ -114,5 +113,5 @@ class WorkerProcess:
             await self.kill()
 
 
-class ReplayFailedError(SessionCacheError):
+class ReplayFailedError(Exception):
     """The replay could not be run to its end."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sessioncache.cache import SessionCache
-from sessioncache.connecting import DATA_DIR, DATABASE_URL, DEFAULT_DATA_DIR, REDIS_URL, Connecting
+from sessioncache.connecting import DATA_DIR, DATABASE_URL, DEFAULT_DATA_DIR, REDIS_URL, Connecting, place_of
 from sessioncache.errors import ConfigurationError
 from sessioncache.sync.portal import portal
 
@@ -35,11 +35,10 @@ class Recipe:
         settings: dict[str, Any],
     ) -> Recipe:
         """What the environment and the working directory say is taken from them now."""
-        environment = os.environ.get
-        folder = data_dir or environment(DATA_DIR) or DEFAULT_DATA_DIR
+        folder = place_of(data_dir, DATA_DIR) or DEFAULT_DATA_DIR
         return cls(
-            redis_url or environment(REDIS_URL),
-            database_url or environment(DATABASE_URL),
+            place_of(redis_url, REDIS_URL),
+            place_of(database_url, DATABASE_URL),
             app,
             org,
             os.path.abspath(folder),

@@ -231,7 +231,7 @@ def test_a_user_who_may_not_ask_for_the_configuration_is_told_what_is_unknown(ur
         "memory": "warning",
         "workers": "bad",
     }
-    assert "NoPermissionError" in found["workers"]["found"], "no script of ours works without INFO"
+    assert "NOPERM" in found["workers"]["found"], "no script of ours works without INFO"
     assert code == 1
 
 

@@ -9,9 +9,11 @@ import pytest
 
 from sessioncache import Session, SessionCache, SessionNotFoundError, TypeMismatchError
 from sessioncache.deadline import within
+from sessioncache.errors import HotTierUnavailableError
+from sessioncache.hot.faults import is_unanswered
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.line import Line
-from sessioncache.hot.link import HotLink, UnansweredError
+from sessioncache.hot.link import HotLink
 from sessioncache.hot.scripts import load_script
 from tests.helpers import Urls, connect, upgrade
 from tests.proxy import Proxy
@@ -156,7 +158,7 @@ async def test_each_call_has_a_time_of_its_own_and_the_late_connection_serves_wh
             return answer
 
     patient = asyncio.ensure_future(ask(20, "patient"))
-    with pytest.raises(UnansweredError):
+    with pytest.raises(HotTierUnavailableError, match="no answer"):
         await ask(0.1, "hasty")
     assert not patient.done()
     proxy.resume()
@@ -168,7 +170,7 @@ async def test_after_a_time_out_the_next_call_has_another_connection(proxy: Prox
     line = link._line
     assert line is not None
     proxy.hold_answers()
-    with within(0.1), pytest.raises(UnansweredError):
+    with within(0.1), pytest.raises(HotTierUnavailableError, match="no answer"):
         await link.command(b"ECHO", "late")
     assert not line.usable
     assert line._transport.is_closing(), "nobody waits for it any more"
@@ -185,7 +187,7 @@ async def test_a_cut_connection_ends_every_call_that_was_sent_over_it(proxy: Pro
     proxy.cut()
     proxy.resume()
     results = await asyncio.gather(*calls, return_exceptions=True)
-    assert {type(result) for result in results} == {UnansweredError}
+    assert {(type(result), is_unanswered(result)) for result in results} == {(HotTierUnavailableError, True)}
     assert await link.command(b"ECHO", "next") == b"next"
 
 
@@ -214,7 +216,7 @@ async def test_a_call_that_met_a_closing_connection_was_not_sent(link: HotLink) 
     await asyncio.sleep(0)
     line._transport.abort()  # before those leave that came after the first
     assert await waiting == b"second", "over another connection"
-    with pytest.raises(UnansweredError):
+    with pytest.raises(HotTierUnavailableError, match="no answer"):
         await exchange
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sessioncache import Session, SessionCache, SessionNotFoundError
-from sessioncache.hot.link import Request, UnansweredError
+from sessioncache.hot.faults import unanswered
+from sessioncache.hot.link import Request
 from sessioncache.hot.scripts import Script
 from tests.helpers import Stall, Urls, connect, drain, evict, raw
 from tests.proxy import Proxy
@@ -208,7 +209,7 @@ async def test_a_write_whose_answer_came_late_does_not_hide_what_was_read_meanwh
             lost.set()
             await other.set("k", "theirs")
             await session.refresh()
-            raise UnansweredError("lost")
+            raise unanswered("lost")
         return reply
 
     monkeypatch.setattr(cache._tiers.link, "call", lossy)

@@ -8,7 +8,8 @@ import pytest
 
 from sessioncache.errors import OutcomeUnknownError
 from sessioncache.hot.calls import ABSENT, Refused
-from sessioncache.hot.link import Argument, HotLink, Reply, UnansweredError
+from sessioncache.hot.faults import unanswered
+from sessioncache.hot.link import Argument, HotLink, Reply
 from sessioncache.hot.scripts import Script
 from sessioncache.settings import OPERATION_ID_LIFETIME
 from tests.scripts.bench import Bench, add, drop, put
@@ -32,7 +33,7 @@ class LosesOneAnswer:
         await self._call(script, keys, args)
         if self._meanwhile is not None:
             await self._meanwhile()
-        raise UnansweredError("the answer was lost")
+        raise unanswered("the answer was lost")
 
 
 def lose_an_answer(bench: Bench, monkeypatch: pytest.MonkeyPatch, meanwhile: Meanwhile | None = None) -> LosesOneAnswer:

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sessioncache import SessionCache
 from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import DurableTierUnavailableError
-from sessioncache.hot.link import UnansweredError
+from sessioncache.hot.faults import unanswered
 from sessioncache.settings import CacheSettings, WorkerSettings
 from sessioncache.tiers import Tiers
 from tests.fake_link import FakeLink
@@ -124,7 +124,7 @@ class Gate:
     def _lose_answer(self, tier: str) -> None:
         if self.lose == tier:
             self.lose = ""
-            raise UnansweredError("lost") if tier == "hot" else DurableTierUnavailableError("lost")
+            raise unanswered("lost") if tier == "hot" else DurableTierUnavailableError("lost")
 
 
 class Actor:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import pkgutil
 import re
+from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
+import sessioncache_worker
 
 import sessioncache
 from sessioncache import errors
@@ -16,6 +21,25 @@ TREE = {
     for name, cls in vars(errors).items()
     if isinstance(cls, type) and issubclass(cls, SessionCacheError) and cls is not SessionCacheError
 }
+
+
+def every_module() -> Iterator[ModuleType]:
+    """All of the library's and the worker's modules that can be imported here."""
+    for package in (sessioncache, sessioncache_worker):
+        for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            if not found.name.endswith("__main__"):
+                yield importlib.import_module(found.name)
+
+
+def test_there_is_no_other_class_of_the_tree() -> None:
+    """What reaches a caller can be named, caught and read again by whoever imports the package only."""
+    others = {
+        cls
+        for module in every_module()
+        for cls in vars(module).values()
+        if isinstance(cls, type) and issubclass(cls, SessionCacheError)
+    }
+    assert others - {SessionCacheError} == set(TREE.values())
 
 
 def drawn() -> dict[str, str]:

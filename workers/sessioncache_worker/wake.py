@@ -10,7 +10,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from sessioncache.hot.layout import Layout
 
@@ -26,11 +26,17 @@ _PAUSE = (0.2, 1.0)
 
 async def listen(client: Redis, layout: Layout, heard: Callable[[int | None], None]) -> None:
     """Call `heard` with each bucket that is announced, and with None (all of them) when some may have been missed."""
+    warned = False
     while True:
         try:
             async with client.pubsub() as channel:
                 await channel.subscribe(layout.wake_channel.encode())
                 await _hear(channel, layout, heard)
+        except NoPermissionError:
+            if not warned:
+                logger.warning("the Redis user may not subscribe (&PREFIX:*): dirt is found by the sweeps only, later")
+            warned = True
+            await asyncio.sleep(_SILENCE)
         except (RedisError, OSError) as error:
             logger.debug("the wake-up channel broke: %s", type(error).__name__)
             await asyncio.sleep(random.uniform(*_PAUSE))

@@ -12,6 +12,6 @@ local had = call('HDEL', base .. 'dead', member .. ARGV[1])
 if had == 1 and call('SISMEMBER', base .. 'd:' .. member, ARGV[1]) == 1 then
   call('ZADD', base .. 'dirty', now(), member)
   call('ZADD', base .. 'since', 'NX', now(), member)
-  call('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base)
+  wake(base)
 end
 return {'ok', had}

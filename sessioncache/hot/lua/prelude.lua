@@ -154,6 +154,12 @@ local function leave_unflushed(base, member, parents)
   for _, place in ipairs({1, 3, 4, 5}) do call('ZREM', unflushed_index(base, place, parents), member) end
 end
 
+-- Tells workers that a bucket has dirt.  A server that refuses to tell (an access list without channels) must not undo or cut short
+-- what the script does: workers sweep all buckets now and then.
+local function wake(base)
+  redis.pcall('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base)
+end
+
 -- R1, R15: marks, index and PERSIST come before any value, since Lua has no rollback.
 -- `parents` holds the ids of app, user, bare session id, org, and user name in the org (32 digits each) of a session, the id
 -- of its session's scope for a namespace, '' else.  The session of a dirty namespace is pinned, too.
@@ -162,7 +168,7 @@ end
 local function mark(base, member, hash, fields, parents, delay)
   local marked = in_chunks('SADD', base .. 'd:' .. member, fields)
   if call('ZADD', base .. 'dirty', 'NX', string.format('%.0f', now() + delay), member) == 1 then
-    if call('ZCARD', base .. 'dirty') == 1 then call('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base) end
+    if call('ZCARD', base .. 'dirty') == 1 then wake(base) end
     call('ZADD', base .. 'since', 'NX', string.format('%.0f', now()), member)
   end
   if #parents == 32 then

@@ -18,6 +18,7 @@ from tests.mutants.catalogue import (
     reading,
     records,
     spaces,
+    surface,
     tool,
     vitals,
     watching,
@@ -45,4 +46,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *records.MUTATIONS,
     *tool.MUTATIONS,
     *idling.MUTATIONS,
+    *surface.MUTATIONS,
 )

@@ -1,0 +1,36 @@
+"""Addresses of Redis: what a URL must look like, which the client would otherwise read in its own way.  Pure."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from sessioncache.errors import ConfigurationError
+
+_SCHEMES = ("redis", "rediss", "unix")
+_DATABASE = re.compile(r"(/\d*)?")
+
+
+def check_url(url: object) -> str:
+    """The URL; ConfigurationError, which quotes nothing of it, where it is not one of a Redis server.
+
+    The client itself takes database 0 where the URL names one by something else than a number.
+    """
+    if isinstance(url, str) and "#" in url:
+        raise ConfigurationError("the Redis URL has a # in it: in a password it is written as %23")
+    try:
+        parts = urlsplit(url if isinstance(url, str) else "")
+        port_is_fine = parts.port is None or parts.port > 0
+    except ValueError:
+        raise ConfigurationError("the host or port of the Redis URL cannot be read: redis://HOST:PORT/0") from None
+    if parts.scheme not in _SCHEMES:
+        raise ConfigurationError("the Redis URL must begin with redis://, rediss:// or unix://")
+    if not port_is_fine:
+        raise ConfigurationError("the port of the Redis URL must not be 0")
+    if parts.scheme == "unix" and not parts.path:
+        raise ConfigurationError("the Redis URL names no socket: unix:///PATH/TO/SOCKET")
+    named = parse_qs(parts.query, keep_blank_values=True).get("db", [])
+    in_path = parts.scheme == "unix" or _DATABASE.fullmatch(unquote(parts.path))
+    if not in_path or not all(name.isascii() and name.isdigit() for name in named):
+        raise ConfigurationError("the Redis URL must name its database by a number: redis://HOST:PORT/0")
+    return str(url)
