@@ -358,7 +358,8 @@ def test_dead_letters_are_bad_and_never_quoted(urls: Urls, doctor: Say) -> None:
 def test_with_redis_away_the_database_is_examined_all_the_same(urls: Urls) -> None:
     address = f"127.0.0.1:{free_port()}"
     code, lines = process("--redis", f"redis://agent:{PASSWORD}@{address}/0", "--database", urls.database)
-    assert lines[0] == f"bad      redis         Redis cannot be reached: ConnectionError ({address})"
+    why = "nobody listens there (ConnectionRefusedError)"
+    assert lines[0] == f"bad      redis         Redis cannot be reached: {why} ({address})"
     assert "-> see that Redis runs there" in lines[1]
     told = [line.split()[:2] for line in lines[2:-1]]
     assert told == [["good", name] for name in (*SQL_ALONE, "layout", "incarnations", "clocks")]
