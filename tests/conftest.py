@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.keys import check_keys
 from tests.servers import PostgreSQLServer, RedisKind, RedisServer, ServerMissingError
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED_SESSIONS = ROOT.parent / "shared" / "data" / "airline-agent-sessions.jsonl.gz"
+
+# How fast examples are made and tried says how busy the machine is, and nothing about what is tested.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 _Made = TypeVar("_Made", RedisServer, PostgreSQLServer)
 
