@@ -85,6 +85,8 @@ class Dirt:
     holder: str = ""
     """For a namespace, the id of its session's scope: the rows and the head lie there."""
     namespace_revision: int = 0
+    left_out: bool = False
+    """Whether something that is dirty is not among the entries, since the database refuses it."""
 
     @property
     def revision(self) -> int:

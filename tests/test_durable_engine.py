@@ -180,3 +180,17 @@ async def test_cancelled_calls_leave_the_engine_usable(database_url: str) -> Non
         assert await put(tier, dirt(session(), 100, {"k": b'"last"'})) == [(100, [100])]
         assert await values_of(tier, session()) == {"k": b'"last"'}
         assert "checked out connections: 0" in tier.engine.pool.status().lower()
+
+
+async def test_r10_a_database_that_is_set_read_only_is_left_alone(postgresql_url: str) -> None:
+    """Also on a connection that has read before, and for the transactions of the engine's owner."""
+    async with open_tier(postgresql_url):
+        pass
+    maintained = DurableTier.connect(f"{postgresql_url}&options=-c%20default_transaction_read_only%3Don")
+    await maintained.read_layout()
+    for _ in range(2):
+        with pytest.raises(DurableTierUnavailableError, match="SQLSTATE 25006"):
+            await put(maintained, dirt(session(), 5, {"k": b"1"}))
+        async with maintained.engine.connect() as theirs:
+            assert (await theirs.execute(text("SHOW transaction_read_only"))).scalar_one() == "on"
+    await maintained.aclose()

@@ -105,7 +105,7 @@ async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
             if engine.dialect.name == "sqlite":
                 await _begin_sqlite(connection, "BEGIN", BUSY_TIMEOUT)
             else:
-                await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                await connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection
 
 
@@ -129,7 +129,8 @@ async def tidy_file(engine: AsyncEngine) -> None:
 
 
 async def _begin_postgresql(connection: AsyncConnection, lock_timeout: float | None) -> None:
-    await connection.execution_options(isolation_level="READ COMMITTED", postgresql_readonly=False)
+    # Whether transactions may write is the operator's to say: a database that is set read-only is left alone.
+    await connection.execution_options(isolation_level="READ COMMITTED")
     if lock_timeout is not None:
         await connection.exec_driver_sql(_TIMEOUTS, (str(max(1, round(lock_timeout * 1000))),))
 

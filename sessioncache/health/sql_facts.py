@@ -99,7 +99,7 @@ async def _read(engine: AsyncEngine, where: str) -> SqlFacts:
             if engine.dialect.name == "sqlite":
                 await connection.exec_driver_sql("BEGIN")
             else:
-                await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                await connection.execution_options(isolation_level="REPEATABLE READ")
             return await _read_all(connection, where)
 
 

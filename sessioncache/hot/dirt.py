@@ -23,7 +23,7 @@ _encode = lru_cache(maxsize=1024)(encode_revision)
 
 def dirt_of(bucket: int, member: str, reply: Reply) -> Dirt:
     """The dirt of a scope from the reply of the script that read it."""
-    _, incarnation, read_at, have, marks, host = reply
+    _, incarnation, read_at, have, marks, host, left_out = reply
     about = head_from(have[_HEAD:_NAMES])
     entries, phantoms = _marked(marks, have[_NAMES:], have[_CLEARED] or ZERO)
     return Dirt(
@@ -39,6 +39,7 @@ def dirt_of(bucket: int, member: str, reply: Reply) -> Dirt:
         entries=entries,
         phantoms=phantoms,
         read_at=int(read_at),
+        left_out=left_out > 0,
     )
 
 
@@ -49,7 +50,8 @@ def acknowledgement_of(one: Committed) -> list[Argument]:
         parents = parents_of(head.org, head.app, head.user, head.session)
     args: list[Argument] = [0, dirt.incarnation, _encode(dirt.revision), dirt.read_at, parents, dirt.head_revision]
     # The head of a namespace is its session's, which is acknowledged with that one's own dirt.
-    args += (b"=" if dirt.holder or one.head_revision == head.revision else b">", len(dirt.entries))
+    args.append(b"=" if dirt.holder or one.head_revision == head.revision else b">")
+    args += (b"1" if dirt.left_out else b"0", len(dirt.entries))
     # Only what SQL holds at exactly our revision is acknowledged (R7).
     for (key, revision, _), stored in zip(dirt.entries, one.revisions, strict=True):
         args += (b"=" + key.encode(), _encode(revision), b"=" if stored == revision else b">")

@@ -125,9 +125,11 @@ class HotLink:
         if not commands:
             return []
         replies = await self._exchange(commands)
-        unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-        if unknown:
-            answers = await self._exchange(_with_texts([commands[place] for place in unknown], scripts))
+        for each in (False, True):
+            unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+            if not unknown:
+                break
+            answers = await self._exchange(_with_texts([commands[place] for place in unknown], scripts, each=each))
             for place, answer in zip(unknown, answers, strict=True):
                 replies[place] = answer
         return replies
@@ -221,13 +223,18 @@ def evaluation(script: Script, keys: Sequence[bytes], args: Sequence[Argument]) 
     return (b"EVALSHA", script.sha, len(keys), *keys, *args)
 
 
-def _with_texts(calls: Sequence[Sequence[Argument]], scripts: dict[bytes, Script]) -> list[Sequence[Argument]]:
-    """Calls of scripts that Redis does not know: the first of each bears its text, and the others find it known."""
+def _with_texts(
+    calls: Sequence[Sequence[Argument]], scripts: dict[bytes, Script], *, each: bool = False
+) -> list[Sequence[Argument]]:
+    """Calls of scripts that Redis does not know: the first of each bears its text, and the others find it known.
+
+    `each`: all of them bear it, for a Redis that forgot it again in between.
+    """
     told: set[Argument] = set()
     commands: list[Sequence[Argument]] = []
     for call in calls:
         sha = call[1]
-        commands.append(call if sha in told else (b"EVAL", scripts[sha].text, *call[2:]))  # type: ignore[index]
+        commands.append(call if sha in told and not each else (b"EVAL", scripts[sha].text, *call[2:]))  # type: ignore[index]
         told.add(sha)
     return commands
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -13,7 +13,7 @@ from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.faults import is_unanswered
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.line import Line
-from sessioncache.hot.link import HotLink
+from sessioncache.hot.link import Argument, HotLink, Reply
 from sessioncache.hot.scripts import load_script
 from tests.helpers import Urls, connect, upgrade
 from tests.proxy import Proxy
@@ -234,3 +234,27 @@ async def test_scripts_that_redis_forgot_are_sent_once_for_all_calls(
     calls = [([layout.control(bucket)], (b"w", 1, 1, 1, b"0")) for bucket in range(4)]
     assert await link.call_many(script, calls) == [[b"register", 1]] * 4
     assert departures.sizes == [1, 1], "once in vain, and once with the text"
+
+
+async def test_r4_scripts_that_are_forgotten_between_two_calls_of_one_exchange_are_told_again(
+    link: HotLink, valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout, script = Layout("sessioncache", 4), load_script("heartbeat")
+    calls = [([layout.control(0)], (f"w{number}".encode(), b"alive", b"{}")) for number in range(8)]
+    exchange, rounds = link._exchange, 0
+
+    async def forgetting(commands: Sequence[Sequence[Argument]]) -> list[Reply]:
+        nonlocal rounds
+        rounds += 1
+        if rounds > 2:
+            return await exchange(commands)
+        replies = await exchange(commands[:1])
+        with valkey.client() as client:
+            client.script_flush()
+        return replies + await exchange(commands[1:])
+
+    monkeypatch.setattr(link, "_exchange", forgetting)
+    with valkey.client() as client:
+        client.script_flush()
+    assert await link.call_many(script, calls) == [[b"ok"]] * 8
+    await link.command(b"DEL", layout.control(0))

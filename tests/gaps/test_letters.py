@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from sessioncache_worker import FlushWorker
@@ -131,6 +132,25 @@ async def test_flush_does_not_succeed_while_a_value_is_refused(cache: SessionCac
     made = await poisoned(cache, urls)
     async with open_worker(urls) as worker:
         await flush_round(worker)
+    with pytest.raises(FlushTimeoutError):
+        await made.flush(0.2)
+
+
+async def test_flush_does_not_succeed_on_what_was_refused_and_written_anew_since(
+    cache: SessionCache, urls: Urls
+) -> None:
+    made = await poisoned(cache, urls)
+    other = await cache.get("ada", "s1")
+    async with open_worker(urls) as worker:
+        acknowledge = worker.flusher.acknowledge
+
+        async def write_first(*committed: Any) -> int:
+            await other.set("bad", "fine")
+            return await acknowledge(*committed)
+
+        worker.flusher.acknowledge = write_first  # type: ignore[assignment, method-assign]
+        await flush_round(worker)
+    assert stored_values(urls.database, SCOPE) == {"good": 1}
     with pytest.raises(FlushTimeoutError):
         await made.flush(0.2)
 

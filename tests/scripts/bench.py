@@ -281,7 +281,7 @@ class Bench:
         dirt = await self.dirt(place)
         assert await self.accuse(dirt, key)
         rest = [entry for entry in dirt.entries if entry.key != key]
-        return await self.acknowledge(replace(dirt, entries=rest))
+        return await self.acknowledge(replace(dirt, entries=rest, left_out=True))
 
     # ---- revalidation
 

@@ -73,7 +73,7 @@ async def test_a_letter_tells_what_was_refused_when_and_why_but_not_the_value(be
     assert (letter.revision, letter.refused_at) == (dirt.entries[0].revision, START + 5_000_000)
     assert (letter.reason, letter.size) == ("Refused|SQLSTATE 23514", len('"secret"'))
     assert b"secret" not in b"".join(raw_letters(bench, place).values())
-    await bench.acknowledge(replace(dirt, entries=[]))
+    await bench.acknowledge(replace(dirt, entries=[], left_out=True))
 
 
 async def test_a_dead_letter_rests_neither_claimed_nor_old_yet_dirty_and_pinned(bench: Bench) -> None:
@@ -168,13 +168,40 @@ async def test_flushed_through_never_passes_a_letter_or_a_suspect(bench: Bench, 
     await bench.write(place, put("bad", "1"))
     dirt = await bench.dirt(place)
     await bench.accuse(dirt, "bad", attempts=attempts)
-    await bench.acknowledge(replace(dirt, entries=[]))
+    await bench.acknowledge(replace(dirt, entries=[], left_out=True))
     await bench.write(place, put("good", "1"))
     dirt = await bench.dirt(place)
-    await bench.acknowledge(replace(dirt, entries=[one for one in dirt.entries if one.key == "good"]))
+    good = [one for one in dirt.entries if one.key == "good"]
+    await bench.acknowledge(replace(dirt, entries=good, left_out=dirt.left_out or len(good) < len(dirt.entries)))
     assert bench.field(place, "f") == b""
     await bench.letters.pardon(place, "bad")
     await bench.flush(place)
+    assert decode_revision(bench.field(place, "f")) == dirt.head.revision
+
+
+async def test_flushed_through_does_not_pass_what_was_refused_and_written_anew_since(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"), put("good", "1"))
+    dirt = await bench.dirt(place)
+    await bench.accuse(dirt, "bad", attempts=3)
+    good = [one for one in dirt.entries if one.key == "good"]
+    await bench.write(place, put("bad", "2"))
+    await bench.acknowledge(replace(dirt, entries=good, left_out=True))
+    assert bench.field(place, "f") == b"", "SQL has neither the value nor a newer one"
+
+
+async def test_flushed_through_does_not_pass_a_letter_that_was_written_anew_since_the_reading(bench: Bench) -> None:
+    place = await poisoned(bench)
+    await bench.write(place, put("good", "2"))
+    dirt = await bench.dirt(place)
+    assert dirt.left_out
+    await bench.write(place, put("bad", "2"))
+    await bench.acknowledge(dirt)
+    assert bench.field(place, "f") == b"", "SQL has neither the value nor a newer one"
+    dirt = await bench.dirt(place)
+    assert not dirt.left_out
+    await bench.acknowledge(dirt)
     assert decode_revision(bench.field(place, "f")) == dirt.head.revision
 
 
@@ -214,6 +241,6 @@ async def test_as_many_letters_as_a_scope_has_keys_rest(bench: Bench) -> None:
             f"{place.ref.member}={entry.key}",
             bench.field(place, "=k0")[:9] + b"|1|3|0|why",
         )
-    assert (await bench.acknowledge(replace(dirt, entries=[]))).left == 9_000
+    assert (await bench.acknowledge(replace(dirt, entries=[], left_out=True))).left == 9_000
     assert bench.due(place) is None
     assert len(await letters(bench)) == 9_000

@@ -59,7 +59,7 @@ class Bisector:
         for entry in refused:
             await self._accuse(dirt, entry, reason)
         names = {entry.key for entry in refused}
-        rest = replace(dirt, entries=[entry for entry in dirt.entries if entry.key not in names])
+        rest = replace(dirt, entries=[entry for entry in dirt.entries if entry.key not in names], left_out=True)
         return await self._durable.flush([rest], read_after=read_after)
 
     async def _accuse(self, dirt: Dirt, entry: Entry, reason: str) -> None:

@@ -5,11 +5,13 @@
 -- KEYS   control of the bucket, hashes of scopes
 -- ARGV   microseconds of flush delay, milliseconds a clean scope stays, milliseconds a clean tombstone stays; then per scope:
 --        how many arguments follow of it, incarnation, scope revision R, microseconds of the reading, parents (see mark),
---        head revision as read, verdict on the head, number of rows, then per row field, revision, verdict; then phantoms.
+--        head revision as read, verdict on the head, '1' if something dirty was left out of what was committed, number of
+--        rows, then per row field, revision, verdict; then phantoms.
 --        Verdicts: '=' SQL has it, '>' SQL has a newer one
 -- Reply  per scope: {'ok', marks left, rows acknowledged, refused field...} {'stale'}: another incarnation, nothing was changed
 --        {'register', 1}; refused '!' is the head; '?' .. field: the field is missing or older than what was committed
--- Guards R7 (a refusal is never acknowledged, but flags the scope), R10 (flushed letters go, dead ones hold back), R8 (by version; re-arms; honest age; flushed through), R1 (phantoms), R15, R17
+-- Guards R7 (a refusal is never acknowledged, but flags the scope), R10 (flushed letters go, dead ones hold back), R8 (by version; re-arms; honest age; flushed through,
+-- never past what was left out, even where that has been written anew since), R1 (phantoms), R15, R17
 
 local ctl, delay = KEYS[1], tonumber(ARGV[1])
 local base = string.sub(ctl, 1, -4)
@@ -34,34 +36,35 @@ local function leave(member, parents)
   end
 end
 
--- R10: letters that were flushed go.  Whether others hold back, and whether what was refused is no younger for that.
-local function look_at_letters(member, hash, dirty, gone)
+-- R10: letters that were flushed go.  Whether something was refused that is no letter yet: it is no younger for that.
+local function is_suspect(member, hash, dirty, gone)
   local letters = {}
   for i, field in ipairs(gone) do letters[i] = member .. field end
   in_chunks('HDEL', base .. 'dead', letters)
   local marks = call('SMEMBERS', dirty)
   local values = values_of(hash, marks)
-  return next(letters_of(base, member, marks, values, '.') or {}), next(letters_of(base, member, marks, values, '0') or {})
+  return next(letters_of(base, member, marks, values, '0') or {})
 end
 
 local function acknowledge(hash, at)
   local inc, R, read_at = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-  local head_revision, head_verdict, rows = ARGV[at + 5], ARGV[at + 6], tonumber(ARGV[at + 7])
-  local member, first_row, asked = string.sub(hash, #base + 3), at + 8, {'i', 'r', 'h', 'f', 'c', 'p', 'x'}
+  local head_revision, head_verdict, rows = ARGV[at + 5], ARGV[at + 6], tonumber(ARGV[at + 8])
+  local member, first_row, asked = string.sub(hash, #base + 3), at + 9, {'i', 'r', 'h', 'f', 'c', 'p', 'x'}
   local after_rows = first_row + 3 * rows
   for i = 1, rows do asked[7 + i] = ARGV[first_row + 3 * i - 3] end
   local h = rows < CHUNK and call('HMGET', hash, unpack(asked)) or values_of(hash, asked)
   if current ~= inc or h[1] ~= inc then return {'stale'} end
 
   local dirty, cleared, purged = base .. 'd:' .. member, h[5] or ZERO, h[6] or ZERO
-  local refused, gone, dropped, acknowledged, holds_back = {}, {}, {}, 0, false
+  local refused, gone, dropped, acknowledged, holds_back = {}, {}, {}, 0, ARGV[at + 7] == '1'
+  local stays_old = false
   for i = 1, rows do
     local row, value = first_row + 3 * i - 3, h[7 + i]
     local field, revision, here = asked[7 + i], ARGV[row + 1], value and string.sub(value, 1, 9)
     if ARGV[row + 2] ~= '=' then
       if here == revision then
         refused[#refused + 1] = field
-        holds_back = true
+        holds_back, stays_old = true, true
       end
     else
       acknowledged = acknowledged + 1
@@ -88,7 +91,7 @@ local function acknowledge(hash, at)
     end
   elseif h[2] == R then
     refused[#refused + 1] = '!'
-    holds_back = true
+    holds_back, stays_old = true, true
   end
 
   in_chunks('SREM', dirty, gone)
@@ -97,11 +100,7 @@ local function acknowledge(hash, at)
   if purged ~= (h[6] or ZERO) then call('HSET', hash, 'p', purged) end
 
   local left = call('SCARD', dirty)
-  local stays_old = holds_back
-  if has_letters then
-    local others, tried_again = look_at_letters(member, hash, dirty, gone)
-    holds_back, stays_old = holds_back or others, stays_old or tried_again
-  end
+  if has_letters and is_suspect(member, hash, dirty, gone) then stays_old = true end
   if not holds_back and is_above(R, h[4] or ZERO) then call('HSET', hash, 'f', R) end
   claims[#claims + 1] = 'c:' .. member
   if left == 0 then

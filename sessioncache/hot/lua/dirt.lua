@@ -5,8 +5,8 @@
 -- KEYS   control of the bucket, hashes of scopes
 -- ARGV   milliseconds a clean scope stays
 -- Reply  per scope: {'ok', incarnation, microseconds now, {value or false per field of NAMES, then per mark}, {mark, ...},
---        {value or false per field of NAMES} of its session for a namespace, else {}}; a mark without a value above last
---        cleared is a phantom
+--        {value or false per field of NAMES} of its session for a namespace, else {}, number of dead letters that were left
+--        out}; a mark without a value above last cleared is a phantom
 --        {'later'}: enough was read already; ask again
 --        {'missing'}: Redis evicted a dirty scope; its marks are gone now.  {'dropped'}: its session's life is over, or it is
 --        clean by now
@@ -70,10 +70,11 @@ local function dirt_of(hash)
   end
   if have[1] ~= inc or have[2] then return {'revalidate', 1} end
 
-  for i = 1, #marks do bytes = bytes + #(have[#NAMES + i] or '') end
+  local dirty = #marks
+  for i = 1, dirty do bytes = bytes + #(have[#NAMES + i] or '') end
   if with_letters then marks, have = without_letters(member, marks, have) end
   local host = session and call('HMGET', base .. 'h:s' .. session, unpack(NAMES)) or {}
-  return {'ok', inc, string.format('%.0f', now()), have, marks, host}
+  return {'ok', inc, string.format('%.0f', now()), have, marks, host, dirty - #marks}
 end
 
 local replies = {}
