@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from tenacity import AsyncRetrying, retry_if_exception, stop_before_delay, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, wait_random_exponential
 
 from sessioncache.deadline import seconds_left, within
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.home import Home
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.calls import Need, Unready, UnreadyBuckets
-from sessioncache.hot.faults import is_repeatable
+from sessioncache.hot.faults import is_final, is_repeatable
 from sessioncache.hot.forking import Forking
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import Layout
@@ -72,13 +72,14 @@ class Tiers:
             try:
                 return await self._prepared(attempt)
             except (HotTierUnavailableError, DurableTierUnavailableError) as error:
-                if not _may_repeat(error) or seconds_left() <= 0:
+                if not _may_repeat(error) or is_final(error, 1) or seconds_left() <= 0:
                     raise
                 first = error
+            out_of_time = stop_before_delay(seconds_left())
             retrying = AsyncRetrying(
                 retry=retry_if_exception(_may_repeat),
                 wait=wait_random_exponential(multiplier=0.02, max=0.5),
-                stop=stop_before_delay(seconds_left()),
+                stop=lambda state: out_of_time(state) or _is_final(state),
                 reraise=True,
             )
             try:
@@ -127,3 +128,7 @@ class Tiers:
         await self.listener.aclose()
         await self.link.aclose()
         await self.durable.aclose()
+
+
+def _is_final(state: RetryCallState) -> bool:
+    return is_final(state.outcome.exception() if state.outcome else None, state.attempt_number)

@@ -13,7 +13,8 @@ class Proxy:
     """Listens on a port of the loopback interface; use it as an asynchronous context manager."""
 
     def __init__(self, upstream: str | Path) -> None:
-        self._upstream = str(upstream)
+        self.upstream = str(upstream)
+        """Where new connections lead."""
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,7 +82,7 @@ class Proxy:
         self._answering.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream_reader, upstream_writer = await asyncio.open_unix_connection(self._upstream)
+        upstream_reader, upstream_writer = await asyncio.open_unix_connection(self.upstream)
         self._writers |= {writer, upstream_writer}
         for pump in (self._ask(reader, upstream_writer), self._answer(upstream_reader, writer)):
             task = asyncio.ensure_future(pump)

@@ -11,7 +11,7 @@ from sessioncache.health.backlog import judge_dirty, judge_letters, judge_oldest
 from sessioncache.health.both_tiers import judge_buckets, judge_clocks, judge_incarnations, judge_layout
 from sessioncache.health.durable_tier import judge_database, judge_schema
 from sessioncache.health.finding import Finding, Report, bad
-from sessioncache.health.hot_tier import judge_eviction, judge_memory, judge_persistence, judge_redis
+from sessioncache.health.hot_tier import judge_eviction, judge_memory, judge_persistence, judge_redis, judge_refusals
 from sessioncache.health.redis_facts import RedisFacts, read_redis, where_redis
 from sessioncache.health.sql_facts import SqlFacts, read_sql, where_sql
 from sessioncache.health.targets import Targets
@@ -70,7 +70,7 @@ def _of_redis(hot: RedisFacts | Away, targets: Targets) -> list[Finding]:
     if isinstance(hot, Away):
         return [hot.finding]
     told = [judge(hot) for judge in (judge_redis, judge_eviction, judge_persistence)]
-    return [*told, judge_memory(hot, embedded=bool(targets.embedded))]
+    return [*told, *judge_refusals(hot), judge_memory(hot, embedded=bool(targets.embedded))]
 
 
 def _of_database(durable: SqlFacts | Away) -> list[Finding]:

@@ -32,6 +32,25 @@ def _kind(info: Mapping[str, str]) -> tuple[str, str]:
     return "Redis", info.get("redis_version", "")
 
 
+def judge_refusals(facts: RedisFacts) -> list[Finding]:
+    """Why the server refuses whatever writes, if it does."""
+    info, config = facts.info, facts.config
+    why = []
+    if info.get("aof_last_write_status", "ok") != "ok":
+        why.append(("the append-only file cannot be written", "see the server's log, and make room on its disk"))
+    # Without points in time at which it is to save, a snapshot that failed stops nothing.
+    stops = config.get("stop-writes-on-bgsave-error") != "no" and config.get("save") != ""
+    if stops and info.get("rdb_last_bgsave_status", "ok") != "ok":
+        advice = "see the server's log, make room on its disk, and BGSAVE; or CONFIG SET stop-writes-on-bgsave-error no"
+        why.append(("the last snapshot failed (MISCONF)", advice))
+    wanted = int(config.get("min-replicas-to-write", "1"))
+    # The server tells of them only where some are asked for.
+    if (_number(info, "min_slaves_good_slaves") or 0) < wanted and "min_slaves_good_slaves" in info:
+        found = f"{info['min_slaves_good_slaves']} of {wanted} replicas follow it (NOREPLICAS)"
+        why.append((found, "start the replicas again, or lower min-replicas-to-write"))
+    return [bad("writes", f"refused: {found}; what is hot can be read", advice) for found, advice in why]
+
+
 def judge_eviction(facts: RedisFacts) -> Finding:
     """What Redis drops when its memory is full: never what SQL lacks (R15)."""
     policy = facts.info.get("maxmemory_policy") or facts.config.get("maxmemory-policy")

@@ -15,7 +15,7 @@ from sessioncache.hot.vitals import Pulse, Vitals
 from sessioncache.settings import CacheSettings, WorkerSettings
 
 _SECTIONS = ("server", "memory", "persistence", "replication")
-_CONFIG = ("appendfsync", "save", "maxmemory-policy")
+_CONFIG = ("appendfsync", "save", "maxmemory-policy", "stop-writes-on-bgsave-error", "min-replicas-to-write")
 
 
 @dataclass(frozen=True, slots=True)

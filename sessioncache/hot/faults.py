@@ -12,10 +12,11 @@ import ssl
 from collections.abc import Iterator
 
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     AuthenticationWrongNumberOfArgsError,
+    BusyLoadingError,
     ClusterDownError,
-    MasterDownError,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
@@ -23,6 +24,7 @@ from redis.exceptions import (
     ResponseError,
     TryAgainError,
 )
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError, MemoryFullError, SessionCacheError
 
@@ -30,7 +32,17 @@ logger = logging.getLogger(__name__)
 
 _NOT_EXECUTED = "not executed"
 _UNANSWERED = "unanswered"
-_REFUSING_ALL = (ClusterDownError, MasterDownError, ReadOnlyError, TryAgainError, NoScriptError)
+_REFUSED = "refused"
+_AT_REPLICA = "at a replica"
+ELSEWHERE = (RedisConnectionError, ReadOnlyError, ClusterDownError, AskError)
+"""What says that this server serves nobody, or not us: MASTERDOWN and MOVED are among them."""
+_REFUSING_ALL = (ClusterDownError, AskError, TryAgainError, NoScriptError)
+_REFUSING_WRITES = {
+    "MISCONF": "since its last snapshot failed (MISCONF): see the server's log, and whether its disk is full",
+    "NOREPLICAS": "since fewer replicas follow it than min-replicas-to-write asks for (NOREPLICAS)",
+}
+_FEW = 4
+"""Tries, over some hundredths of a second, at a replica: the address may lead to the primary in a moment."""
 _ACL = "see the access list in the guide to servers"
 # How the two engines name what an access list forbids: a command, or the kind of thing that a command was on.
 _COMMAND = re.compile(r"the '([A-Za-z|_.-]{1,40})' command")
@@ -49,8 +61,15 @@ def unanswered(told: str) -> HotTierUnavailableError:
 
 
 def is_not_executed(error: BaseException) -> bool:
-    """Whether an error is one of `not_executed`."""
-    return isinstance(error, HotTierUnavailableError) and error._fate == _NOT_EXECUTED
+    """Whether an error tells that Redis certainly did nothing: one of `not_executed`, or a refusal."""
+    return isinstance(error, HotTierUnavailableError) and error._fate in (_NOT_EXECUTED, _REFUSED, _AT_REPLICA)
+
+
+def is_final(error: BaseException | None, tries: int) -> bool:
+    """Whether Redis refuses something for as long as it stays as it is: more than `tries` tries are of no use."""
+    if not isinstance(error, HotTierUnavailableError):
+        return False
+    return error._fate == _REFUSED or (error._fate == _AT_REPLICA and tries >= _FEW)
 
 
 def is_unanswered(error: BaseException) -> bool:
@@ -68,9 +87,12 @@ def explain(error: ResponseError) -> SessionCacheError:
     if isinstance(error, OutOfMemoryError):
         return MemoryFullError("Redis is out of memory and refuses writes; reads, deletes and flushing work on")
     if isinstance(error, ReadOnlyError):
-        return not_executed("this Redis is a replica, which takes no writes")
+        return HotTierUnavailableError("this Redis is a replica, which takes no writes", _fate=_AT_REPLICA)
     word = str(error).split(" ", 1)[0][:40]
-    if isinstance(error, _REFUSING_ALL) or word in {"BUSY", "MISCONF", "NOREPLICAS", "LOADING"}:
+    if word in _REFUSING_WRITES:
+        told = f"Redis refuses writes, {_REFUSING_WRITES[word]}; what is hot can be read"
+        return HotTierUnavailableError(told, _fate=_REFUSED)
+    if isinstance(error, _REFUSING_ALL) or word == "BUSY":
         return not_executed(f"Redis cannot execute commands now ({type(error).__name__}: {word})")
     forbidden = forbidden_by(error)
     if forbidden:
@@ -78,6 +100,15 @@ def explain(error: ResponseError) -> SessionCacheError:
     logger.error("Redis refused a command: %s", type(error).__name__)
     # The text of such an error may quote arguments, which are state: only its first word is told.
     return HotTierUnavailableError(f"Redis refused a command ({type(error).__name__}: {word})")
+
+
+def not_served(error: RedisConnectionError) -> HotTierUnavailableError:
+    """What an error reply means that redis-py counts as one of the connection: the command was not executed."""
+    if isinstance(error, BusyLoadingError):
+        return not_executed("Redis is loading its data")
+    if isinstance(error, AuthenticationError):
+        return not_executed("Redis asks for the password anew")
+    return not_executed(f"Redis does not serve this connection ({type(error).__name__})")
 
 
 def forbidden_by(error: ResponseError) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from hiredis import pack_command
@@ -17,13 +17,13 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, BusyLoadingError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from sessioncache.deadline import attempt_deadline
 from sessioncache.errors import ConfigurationError
 from sessioncache.hot.addresses import check_url
-from sessioncache.hot.faults import connection_failure, explain, not_executed, unanswered
+from sessioncache.hot.faults import ELSEWHERE, connection_failure, explain, not_executed, not_served, unanswered
 from sessioncache.hot.line import LateError, Line, LostError
 from sessioncache.hot.scripts import Script
 
@@ -57,6 +57,7 @@ class HotLink:
         self._line: Line | None = None
         self._making = asyncio.Lock()
         self._closed = False
+        self._left: list[Callable[[], None]] = []
 
     @classmethod
     def from_url(cls, url: str, *, connect_timeout: float = 5.0) -> Self:
@@ -156,8 +157,22 @@ class HotLink:
             except asyncio.CancelledError:
                 line.settle()
                 raise
-            _check_replies(line, answers)
+            for answer in answers:
+                if isinstance(answer, ELSEWHERE):
+                    self._leave(line, answer)
             return answers
+
+    def when_left(self, tell: Callable[[], None]) -> None:
+        """Call `tell` whenever a server was left that serves nobody: its other connections are of no use, either."""
+        self._left.append(tell)
+
+    def _leave(self, line: Line, why: RedisError) -> None:
+        """Behind one address another server may be the primary by now: only a new connection finds it."""
+        line.retire()
+        for tell in self._left:
+            tell()
+        if isinstance(why, RedisConnectionError):
+            raise not_served(why) from why
 
     async def _new_line(self) -> Line:
         if self._closed:
@@ -204,18 +219,6 @@ class HotLink:
             self._line.retire()
         if self._owned:
             await self.client.aclose()
-
-
-def _check_replies(line: Line, replies: Sequence[Reply]) -> None:
-    """What a server says that serves nobody is no answer to a command."""
-    for reply in replies:
-        if isinstance(reply, RedisConnectionError):
-            line.retire()
-            if isinstance(reply, BusyLoadingError):
-                raise not_executed("Redis is loading its data") from reply
-            if isinstance(reply, AuthenticationError):
-                raise not_executed("Redis asks for the password anew") from reply
-            raise unanswered(f"no answer from Redis: {type(reply).__name__}") from reply
 
 
 def evaluation(script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> tuple[Argument, ...]:

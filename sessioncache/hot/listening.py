@@ -21,7 +21,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from sessioncache.deadline import within
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError, SessionCacheError
-from sessioncache.hot.link import HotLink, drop, pack
+from sessioncache.hot.link import HotLink, drop, pack, parse_info
 from sessioncache.revisions import DIGITS
 
 logger = logging.getLogger(__name__)
@@ -94,12 +94,14 @@ class Listener:
         """Why nothing is heard."""
         self._needed = asyncio.Event()
         self._connection: AbstractConnection | None = None
+        self._leaving: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._warned = False
         self._closed = False
         self._in_use: Counter[Sink] = Counter()
         self._pings: deque[asyncio.Future[None]] = deque()
         """Who waits for an answer to a PING, in the order of the questions."""
+        link.when_left(self._leave_server)
 
     async def listen(self, sink: Sink, timeout: float) -> None:
         """Begin to listen; on return Redis has confirmed it.  `timeout` in seconds.
@@ -145,6 +147,11 @@ class Listener:
         if self._connection is not None:
             await drop(self._connection)
 
+    def _leave_server(self) -> None:
+        """The server is no primary any more: it hears of nothing, or later than others."""
+        if self._connection is not None and self._leaving is None:
+            self._leaving = asyncio.ensure_future(drop(self._connection))
+
     async def aclose(self) -> None:
         """End, and tell whoever still listens."""
         self._closed = True
@@ -188,6 +195,14 @@ class Listener:
         self._pings.append(answered)
         await self._send(b"PING", [b""])
         return answered
+
+    async def _ask_role(self, connection: AbstractConnection) -> None:
+        """Ask for a word that tells whether this is the primary still; over RESP2 a subscriber may only PING."""
+        if str(connection.protocol) != "3":
+            await self._ping()
+            return
+        self._pings.append(asyncio.get_running_loop().create_future())
+        await connection.send_packed_command(pack([(b"INFO", b"replication")]), check_health=False)
 
     # ---- the task that hears
 
@@ -242,10 +257,10 @@ class Listener:
             if message is None and not self._sinks:
                 return
             if message is None:
-                await self._ping()
+                await self._ask_role(self._connection)
                 message = await self._next(self._connection, _ANSWER)
             if message is None:
-                raise OSError("no answer to PING")
+                raise OSError("no answer")
             await self._take(message)
 
     async def _next(self, connection: AbstractConnection, patience: float) -> Any:
@@ -257,6 +272,8 @@ class Listener:
     async def _take(self, message: Any) -> None:
         if not isinstance(message, list) or len(message) < 3:
             self._answered()
+            if isinstance(message, bytes) and parse_info(message).get("role", "master") != "master":
+                raise OSError("the server has become a replica")
             return
         kind, channel = message[0], message[1]
         if kind == b"ssubscribe":
@@ -307,6 +324,7 @@ class Listener:
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
+        self._leaving = None
         self._confirmed.clear()
         while self._pings:
             self._answered()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from redis.exceptions import ResponseError
 
 from sessioncache.entries import Head, StoredScope
+from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.calls import (
     Content,
     Deleted,
@@ -48,11 +50,10 @@ _PEEK: tuple[Argument, ...] = (0, 0, b"u", b"", b"", -1)
 class Plan:
     """Whole scopes that are read together again and again; see `HotTier.plan`."""
 
-    __slots__ = ("places", "request", "wanted")
+    __slots__ = ("request", "wanted")
 
     def __init__(self, wanted: Sequence[Wanted], request: Request) -> None:
         self.wanted, self.request = wanted, request
-        self.places = [one.place for one in wanted]
 
 
 class HotTier:
@@ -172,7 +173,8 @@ class HotTier:
         between, it reads them itself.
         """
         reply, *found = await self.link.ask(plan.request)
-        raise_unready(reply, plan.places)
+        if reply[0] != b"ok":
+            await self._more_than_read(reply, plan.wanted)
         contents, bodies = [_content(part) for part in reply[1:]], iter(found)
         for one, content in zip(plan.wanted, contents, strict=True):
             if _is_apart(one):
@@ -185,7 +187,8 @@ class HotTier:
 
     async def _ask(self, wanted: Sequence[Wanted]) -> list[Content | None]:
         reply = await self.link.call(load_script("read"), *self._asked(wanted))
-        raise_unready(reply, [one.place for one in wanted])
+        if reply[0] != b"ok":
+            await self._more_than_read(reply, wanted)
         contents = [None if part == 1 else _content(part) for part in reply[1:]]
         self._learn(wanted, contents)
         return contents
@@ -202,6 +205,14 @@ class HotTier:
                 args.append(len(names))
                 args += [name.encode() for name in names]
         return keys, args
+
+    async def _more_than_read(self, reply: Reply, wanted: Sequence[Wanted]) -> None:
+        """Unready, Gone; renews the time to live of what was read, where that is due and Redis takes writes."""
+        raise_unready(reply, [one.place for one in wanted])
+        keys, _ = self._asked(wanted)
+        kinds = [b"t" if one.temp else one.place.ref.kind for one in wanted]
+        with suppress(HotTierUnavailableError):
+            await self.link.call(load_script("keep"), keys, [self._idle_ms, self._temp_ms, *kinds])
 
     def _learn(self, wanted: Sequence[Wanted], contents: Sequence[Content | None]) -> None:
         for one, content in zip(wanted, contents, strict=True):

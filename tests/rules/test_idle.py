@@ -255,7 +255,7 @@ async def proxy(small_urls: Urls) -> AsyncIterator[Proxy]:
 async def listening(client: Redis) -> AsyncIterator[asyncio.Queue[int | None]]:
     """What is heard, once Redis has confirmed that it will be."""
     heard: asyncio.Queue[int | None] = asyncio.Queue()
-    task = asyncio.ensure_future(listen(client, LAYOUT, heard.put_nowait))
+    task = asyncio.ensure_future(listen(HotLink(client, owned=False), LAYOUT, heard.put_nowait))
     try:
         async with asyncio.timeout(10):
             assert await heard.get() is None

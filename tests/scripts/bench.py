@@ -73,7 +73,7 @@ def adapted(name: str, flags: str | None = None) -> Script:
     first, body = load_script(name, flags).text.decode().split("\n", 1)
     assert first.startswith("#!lua")
     assert _INFO in body or "INFO" not in body
-    text = body.replace(_INFO, f"'master_replid:' .. call('GET', '{REPLID}')").encode()
+    text = body.replace(_INFO, f"'role:master master_replid:' .. call('GET', '{REPLID}')").encode()
     return Script(name, text, sha1(text).hexdigest().encode())
 
 

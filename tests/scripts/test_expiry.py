@@ -76,6 +76,14 @@ async def test_a_read_renews_once_half_of_the_idle_time_is_over(bench: Bench) ->
     assert bench.ttl(place.hash) == IDLE
 
 
+async def test_what_is_dirty_stays_pinned_where_what_is_read_beside_it_is_renewed(bench: Bench) -> None:
+    user, session = await clean(bench), bench.session()
+    await bench.create(session)
+    bench.clock.move(IDLE * 3 / 4)
+    await bench.hot.read([Wanted(session), Wanted(user)])
+    assert (bench.ttl(user.hash), bench.ttl(session.hash)) == (IDLE, None)
+
+
 async def test_a_clean_scope_that_nobody_uses_goes(bench: Bench) -> None:
     place = await clean(bench)
     bench.clock.move(IDLE + 0.001)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,7 +12,7 @@ from sessioncache.health.backlog import judge_dirty, judge_letters, judge_oldest
 from sessioncache.health.both_tiers import judge_buckets, judge_clocks, judge_incarnations, judge_layout
 from sessioncache.health.durable_tier import judge_database, judge_schema
 from sessioncache.health.finding import Level, Report, bad, good, version_of, warning
-from sessioncache.health.hot_tier import judge_eviction, judge_memory, judge_persistence, judge_redis
+from sessioncache.health.hot_tier import judge_eviction, judge_memory, judge_persistence, judge_redis, judge_refusals
 from sessioncache.health.redis_facts import RedisFacts
 from sessioncache.health.sql_facts import History, SqlFacts, summed
 from sessioncache.hot.vitals import Incarnation, WorkerPulse
@@ -52,6 +52,28 @@ def of_sql(kind: str = "PostgreSQL", version: str = "15.1", revision: str | None
 )
 def test_servers_that_are_too_old_or_take_no_writes_are_bad(info: Mapping[str, str], level: Level) -> None:
     assert judge_redis(of_redis(info)).level is level
+
+
+@pytest.mark.parametrize(
+    ("info", "config", "told"),
+    [
+        ({}, {}, []),
+        ({"rdb_last_bgsave_status": "ok", "min_slaves_good_slaves": 2}, {"min_replicas_to_write": "2"}, []),
+        ({"rdb_last_bgsave_status": "err"}, {"stop_writes_on_bgsave_error": "yes", "save": "3600 1"}, ["MISCONF"]),
+        ({"rdb_last_bgsave_status": "err"}, {}, ["MISCONF"]),
+        ({"rdb_last_bgsave_status": "err"}, {"stop_writes_on_bgsave_error": "no", "save": "3600 1"}, []),
+        ({"rdb_last_bgsave_status": "err"}, {"save": ""}, []),
+        ({"aof_last_write_status": "err"}, {}, ["append-only"]),
+        ({"min_slaves_good_slaves": 1}, {"min_replicas_to_write": "2"}, ["1 of 2 replicas"]),
+        ({"min_slaves_good_slaves": 0}, {}, ["0 of 1 replicas"]),
+    ],
+)
+def test_what_stops_all_writes_is_named(
+    info: Mapping[str, object], config: Mapping[str, str], told: Sequence[str]
+) -> None:
+    findings = judge_refusals(of_redis(info, **config))
+    assert [one.level for one in findings] == [BAD] * len(told)
+    assert all(word in one.found for word, one in zip(told, findings, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.exceptions import NoPermissionError, RedisError
 
 from sessioncache.hot.layout import Layout
+from sessioncache.hot.link import HotLink
 
 logger = logging.getLogger(__name__)
 
@@ -24,14 +24,17 @@ _PAUSE = (0.2, 1.0)
 """Seconds before a broken connection is made anew."""
 
 
-async def listen(client: Redis, layout: Layout, heard: Callable[[int | None], None]) -> None:
+async def listen(link: HotLink, layout: Layout, heard: Callable[[int | None], None]) -> None:
     """Call `heard` with each bucket that is announced, and with None (all of them) when some may have been missed."""
+    left = asyncio.Event()
+    link.when_left(left.set)
     warned = False
     while True:
+        left.clear()
         try:
-            async with client.pubsub() as channel:
+            async with link.client.pubsub() as channel:
                 await channel.subscribe(layout.wake_channel.encode())
-                await _hear(channel, layout, heard)
+                await _until(left, _hear(channel, layout, heard))
         except NoPermissionError:
             if not warned:
                 logger.warning("the Redis user may not subscribe (&PREFIX:*): dirt is found by the sweeps only, later")
@@ -40,6 +43,19 @@ async def listen(client: Redis, layout: Layout, heard: Callable[[int | None], No
         except (RedisError, OSError) as error:
             logger.debug("the wake-up channel broke: %s", type(error).__name__)
             await asyncio.sleep(random.uniform(*_PAUSE))
+
+
+async def _until(left: asyncio.Event, hearing: Coroutine[Any, Any, None]) -> None:
+    """Hear until that breaks, or the server has been left: what is no primary any more hears of nothing."""
+    both = [asyncio.ensure_future(hearing), asyncio.ensure_future(left.wait())]
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if both[0].done():
+            await both[0]
+    finally:
+        for one in both:
+            one.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
 
 
 async def _hear(channel: PubSub, layout: Layout, heard: Callable[[int | None], None]) -> None:

@@ -226,7 +226,7 @@ class FlushWorker:
                 self._agenda.announce(one, now)
             self._woken.set()
 
-        await listen(self._tiers.link.client, self._tiers.layout, heard)
+        await listen(self._tiers.link, self._tiers.layout, heard)
 
     async def _beat(self) -> None:
         about = json.dumps({"host": socket.gethostname(), "pid": os.getpid()})

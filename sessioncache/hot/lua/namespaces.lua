@@ -1,12 +1,13 @@
-#!lua flags=allow-oom
+#!lua flags=no-writes
 -- include: prelude
 -- Tells which namespaces of a session SQL may not know of, and what changes when there is one more.
 --
 -- KEYS   control of the bucket, hash of the session
 -- ARGV   birth ('' any life)
--- Reply  {'ok', birth, l, namespace...}: the dirty ones {'register', 1} {'revalidate', 1} {'cold', 1} {'gone'}
+-- Reply  {'ok', birth, l, namespace...}: the dirty ones {'register', 1} {'revalidate', 1} {'cold', 1} {'gone'}; READONLY at a replica
 -- Guards R5, R17
 
+if at_replica() then return redis.error_reply(AT_REPLICA) end
 local inc = enter(KEYS[1])
 if not inc then return {'register', 1} end
 local base, member = names(KEYS[1], KEYS[2])

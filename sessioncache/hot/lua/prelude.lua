@@ -97,14 +97,27 @@ local function next_digits(previous)
   return is_above(digits, previous) and digits or rev_digits(rev_number(previous) + 1)
 end
 
+local REPLICATION
+local function replication()
+  REPLICATION = REPLICATION or call('INFO', 'replication')
+  return REPLICATION
+end
+
 local REPLID
 local function replid()
   if not REPLID then
-    local info = call('INFO', 'replication')
+    local info = replication()
     local _, before = string.find(info, 'master_replid:', 1, true)
     REPLID = string.sub(info, before + 1, before + 40)
   end
   return REPLID
+end
+
+-- Redis refuses a script that writes at a replica.  One that only reads has to do so itself: what is there may be old, and whoever
+-- asked is to look for the primary.
+local AT_REPLICA = 'READONLY a replica may be behind'
+local function at_replica()
+  return not string.find(replication(), 'role:master', 1, true)
 end
 
 -- R17: the incarnation of a bucket that SQL knows, its flush delay and its generation of operation ids;

@@ -1,27 +1,16 @@
-#!lua flags=allow-oom
+#!lua flags=no-writes
 -- include: prelude
--- Reads scopes in one atomic step, whole or some fields, and renews their time to live.
+-- Reads scopes in one atomic step, whole or some fields, and tells whether their time to live is to be renewed (keep.lua).
 --
 -- KEYS   per part: control of its bucket, hash of its scope (of a temp: part: the temp hash; the session's part is first then,
 --        and before those of its namespaces)
 -- ARGV   milliseconds a clean scope stays, milliseconds a temp hash lives; then per part: kind, birth ('' any),
 --        version that the caller holds ('' none), number of keys (-1: all; -2: none, the scope revision only), keys
 -- Reply  {'ok', {incarnation, field, value, ...} per part}: head fields 'r b c x f v h u t m k q' where they exist and '='..key;
---        1 in place of a part whose version, incarnation and scope revision, is the one held
---        {'register', part} {'revalidate', part} {'cold', part...} {'gone'}
--- Guards R5 (birth, tombstone; a namespace is of one life), R12 (wholly hot or cold), R15 (EXPIRE XX: dirty hashes stay pinned), R17
-
--- R15: never gives a TTL to a hash that has none; and writes nothing while more than `floor` is left.
--- `ctl`: of a user's scope; what was read of an erased user stays no longer than nothing new is let in (install.lua).
-local function renew(key, ttl, floor, ctl)
-  local left = call('PTTL', key)
-  if left < 0 or left >= floor then return end
-  if ctl then
-    local base, member = names(ctl, key)
-    if erased_until(base, string.sub(member, 2)) then return end
-  end
-  call('PEXPIRE', key, ttl, 'XX')
-end
+--        1 in place of a part whose version, incarnation and scope revision, is the one held; 'renew' in place of 'ok'
+--        where a time to live is to be renewed;
+--        {'register', part} {'revalidate', part} {'cold', part...} {'gone'}; READONLY at a replica
+-- Guards R5 (birth, tombstone; a namespace is of one life), R12 (wholly hot or cold), R15 (works while no writes are let in), R17
 
 -- Fields and values behind the incarnation.
 local function read(inc, hash, revision, count, at)
@@ -48,6 +37,14 @@ end
 
 local idle, temp_ttl = tonumber(ARGV[1]), tonumber(ARGV[2])
 local reply, cold, birth, at = {'ok'}, {'cold'}, nil, 3
+
+-- Whether less than `floor` is left of a time to live: only then it is written anew.
+local function watch(key, floor)
+  local left = call('PTTL', key)
+  if left >= 0 and left < floor then reply[1] = 'renew' end
+end
+
+if at_replica() then return redis.error_reply(AT_REPLICA) end
 for i = 1, #KEYS, 2 do
   local part, ctl, hash, kind, life, held = (i + 1) / 2, KEYS[i], KEYS[i + 1], ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local count = tonumber(ARGV[at + 3])
@@ -59,7 +56,7 @@ for i = 1, #KEYS, 2 do
     local h = call('HMGET', hash, 'b', 'r')
     if h[1] ~= birth then reply[part + 1] = {inc}
     else
-      renew(hash, temp_ttl, temp_ttl - 1000)
+      watch(hash, temp_ttl - temp_ttl / 64)
       reply[part + 1] = held ~= '' and held == inc .. h[2] and 1 or read(inc, hash, h[2], count, keys)
     end
   else
@@ -69,7 +66,7 @@ for i = 1, #KEYS, 2 do
     elseif kind == 's' and (h[3] or (life ~= '' and life ~= h[2])) then return {'gone'}
     else
       if kind == 's' then birth = h[2] end
-      renew(hash, idle, idle / 2, kind == 'u' and ctl)
+      watch(hash, idle / 2)
       reply[part + 1] = held ~= '' and held == inc .. h[5] and 1 or read(inc, hash, h[5], count, keys)
     end
   end

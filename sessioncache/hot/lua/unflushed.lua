@@ -1,4 +1,4 @@
-#!lua flags=allow-oom
+#!lua flags=no-writes
 -- include: prelude
 -- Lists the sessions of many buckets whose latest head SQL does not have yet, tombstones too.
 --
@@ -6,10 +6,11 @@
 -- ARGV   letter and id of the index (see prelude), most members of one bucket, then per bucket the score to begin at
 -- Reply  {'ok', {where to go on ('' at its end), then per session its member and {incarnation of its hash ('' where it is
 --        the present one), revision, birth, cleared, deleted, org, app, user, session, title, messages, tokens, forked
---        from, values revision, updated}} per bucket}; {'register', number of the bucket...}
+--        from, values revision, updated}} per bucket}; {'register', number of the bucket...}; READONLY at a replica
 --        A bucket is not begun after so many members as one bucket may give: one call never takes long.
 -- Guards R14 (deleted at once for every process), R17
 
+if at_replica() then return redis.error_reply(AT_REPLICA) end
 local MOST = tonumber(ARGV[3])
 local missing, incarnations = {'register'}, {}
 for i, ctl in ipairs(KEYS) do

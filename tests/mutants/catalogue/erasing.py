@@ -65,9 +65,9 @@ MUTATIONS = (
     Mutation(
         "a read renews what is left of an erased user",
         "R14",
-        _LUA + "read.lua",
-        "    if erased_until(base, string.sub(member, 2)) then return end\n",
-        "",
+        _LUA + "keep.lua",
+        "if kind ~= 'u' or not erased_until(base, string.sub(member, 2)) then call",
+        "if true then call",
         (_SCRIPTS + "test_what_is_read_meanwhile_bears_no_name_and_is_gone_before_anything_is_let_in",),
     ),
     Mutation(

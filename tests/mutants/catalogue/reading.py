@@ -7,11 +7,76 @@ from tests.mutants.mutation import Mutation
 _LINE = "sessioncache/hot/line.py"
 _STATE = "sessioncache/state.py"
 _READ = "sessioncache/hot/lua/read.lua"
+_REFUSALS = "client/test_refusals.py::test_"
 _LINES = "client/test_lines.py::test_"
 _KNOWN = "unit/test_known.py::test_"
 _UNCHANGED = "client/test_unchanged.py"
 
 MUTATIONS = (
+    Mutation(
+        "a replica is asked for what may be old",
+        "R17",
+        _READ,
+        "if at_replica() then return redis.error_reply(AT_REPLICA) end\n",
+        "",
+        (_REFUSALS + "a_replica_is_told_as_one_after_a_few_tries",),
+    ),
+    Mutation(
+        "reading needs writes",
+        "R15",
+        _READ,
+        "#!lua flags=no-writes\n",
+        "#!lua flags=allow-oom\n",
+        (_REFUSALS + "r15_what_is_hot_is_read_and_a_write_is_refused_at_once_while_no_writes_are_let_in",),
+    ),
+    Mutation(
+        "what cannot be renewed cannot be read",
+        "R15",
+        "sessioncache/hot/tier.py",
+        '        with suppress(HotTierUnavailableError):\n            await self.link.call(load_script("keep")',
+        '        with suppress(ZeroDivisionError):\n            await self.link.call(load_script("keep")',
+        (_REFUSALS + "r15_what_is_hot_is_read_and_a_write_is_refused_at_once_while_no_writes_are_let_in",),
+    ),
+    Mutation(
+        "what is refused is tried until the end",
+        "R15",
+        "sessioncache/tiers.py",
+        "stop=lambda state: out_of_time(state) or _is_final(state)",
+        "stop=out_of_time",
+        (_REFUSALS + "a_replica_is_told_as_one_after_a_few_tries",),
+    ),
+    Mutation(
+        "a refusal is tried until the end",
+        "R15",
+        "sessioncache/tiers.py",
+        "not _may_repeat(error) or is_final(error, 1) or",
+        "not _may_repeat(error) or",
+        (_REFUSALS + "r15_a_refusal_is_asked_for_once",),
+    ),
+    Mutation(
+        "a demoted primary is asked for ever",
+        "R17",
+        "sessioncache/hot/link.py",
+        "                if isinstance(answer, ELSEWHERE):\n",
+        "                if isinstance(answer, RedisConnectionError):\n",
+        (_REFUSALS + "r17_a_demoted_primary_is_left_by_reads_and_writes",),
+    ),
+    Mutation(
+        "a demoted primary is listened to for ever",
+        "R17",
+        "sessioncache/hot/link.py",
+        "        for tell in self._left:\n            tell()\n",
+        "",
+        (_REFUSALS + "r17_workers_and_watches_leave_a_demoted_primary",),
+    ),
+    Mutation(
+        "a silent replica is listened to",
+        "R17",
+        "sessioncache/hot/listening.py",
+        '                raise OSError("the server has become a replica")\n',
+        "                pass\n",
+        (_REFUSALS + "r17_a_watch_alone_notices_that_its_server_has_become_a_replica",),
+    ),
     Mutation(
         "a cancelled call is sent",
         "shared pipelines",

@@ -289,16 +289,10 @@ MUTATIONS = (
     Mutation(
         "EXPIRE without XX",
         "R15",
-        _LUA + "read.lua",
-        """  if left < 0 or left >= floor then return end
-  if ctl then
-    local base, member = names(ctl, key)
-    if erased_until(base, string.sub(member, 2)) then return end
-  end
-  call('PEXPIRE', key, ttl, 'XX')
-""",
-        "  if left < floor then call('PEXPIRE', key, ttl) end\n",
-        (_EXPIRY + "test_a_read_never_gives_a_dirty_scope_a_time_to_live",),
+        _LUA + "keep.lua",
+        "if left >= 0 and left < tonumber(ttl) then",
+        "if left < tonumber(ttl) then",
+        (_EXPIRY + "test_what_is_dirty_stays_pinned_where_what_is_read_beside_it_is_renewed",),
     ),
     Mutation(
         "temp: keys marked dirty",
