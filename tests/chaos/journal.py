@@ -73,8 +73,8 @@ class Call:
     """The time of that."""
     taken: bool = True
     """Of a record: whether it was."""
-    durable: bool = False
-    """Whether a flush() that began later succeeded."""
+    durable_at: float = inf
+    """When a flush() that began later succeeded."""
 
 
 @dataclass(slots=True)
@@ -84,6 +84,8 @@ class Story:
     calls: list[Call] = field(default_factory=list)
     seen: list[dict[str, Any]] = field(default_factory=list)
     """What was read, with the line (``at``) and the time (``t``)."""
+    stored: list[dict[str, Any]] = field(default_factory=list)
+    """What SQL had after a flush(), likewise: ``stored`` tells cells, ``since`` when the flush() had returned."""
 
 
 def read_story(path: Path) -> Story:
@@ -103,6 +105,8 @@ def read_story(path: Path) -> Story:
             call.ended_at, call.taken = line["t"], line.get("taken", True)
         elif "seen" in line:
             story.seen.append(line | {"at": at})
+        elif "stored" in line:
+            story.stored.append(line | {"at": at})
     _mark_durable(story)
     return story
 
@@ -118,4 +122,4 @@ def _mark_durable(story: Story) -> None:
             continue
         for call in story.calls:
             if call.what["run"] == run and given_up.get(run, -1) < call.at and call.ended < flush.at:
-                call.durable = call.durable or call.outcome == OK
+                call.durable_at = min(call.durable_at, flush.ended_at) if call.outcome == OK else inf

@@ -36,6 +36,10 @@ class Mirror:
             self.missed += change.missed
             await _again(lambda change=change: self._read(change))  # type: ignore[misc]
 
+    async def refresh(self) -> None:
+        """Read the scope once more."""
+        await _again(self._scope.refresh)
+
     async def _read(self, change: Change) -> None:
         if change.missed:
             await self._scope.refresh()
@@ -81,6 +85,11 @@ class Mirrors:
     def missed(self) -> int:
         """Changes that were told to be missed."""
         return sum(mirror.missed for mirror in self._mirrors.values())
+
+    async def refresh(self) -> None:
+        """Read every scope once more: of what SQL forgets while a scope is not hot nobody is told."""
+        for mirror in self._mirrors.values():
+            await mirror.refresh()
 
     async def problems(self, urls: Urls) -> list[str]:
         """Mirrors that do not show what there is, though nothing is written any more."""

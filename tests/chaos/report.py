@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from rich.console import Console
 from rich.table import Table
@@ -58,7 +58,7 @@ def print_report(console: Console, tally: Tally, findings: Findings, stage: Stag
 
 def _write_dirts(stage: Stage) -> None:
     """Keep what was dirty at each fault, beside the journals."""
-    text = json.dumps([{"at": dirt.at, "cells": dirt.cells, "counters": dirt.counters} for dirt in stage.dirts])
+    text = json.dumps([asdict(dirt) for dirt in stage.dirts])
     (stage.folder / "dirts.json").write_text(text)
 
 
@@ -80,7 +80,10 @@ def _summary(tally: Tally, findings: Findings, stage: Stage, seconds: float, see
         "dirty_at_faults": stage.dirty_at_faults,
         "resurrected": findings.resurrected,
         "temp_leaks": findings.temp_leaks,
+        "untrue_flushes": findings.untrue,
         "faults": dict(tally.struck),
+        "survived": dict(tally.survived),
+        "left_out": tally.left_out,
         "worker_kills": stage.worker_kills,
         "verdict": "; ".join(problems) or "ok",
     }

@@ -25,12 +25,14 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Dirt:
-    """What was dirty when Redis was made to forget."""
+    """What only the tier had that was made to forget: what was dirty in Redis, or what SQL had and Redis had not."""
 
     at: float
     cells: Values = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
-    """By how much SQL was behind."""
+    """By how much the other tier was behind."""
+    fell: Values = field(default_factory=dict)
+    """Where SQL was made to forget: what it fell back to.  That a cell was durable before says nothing any more."""
 
     def size(self, stored: Mapping[str, Any]) -> int:
         """How many writes that is at most, given what SQL has."""
@@ -97,6 +99,44 @@ def _note_shared(found: Dirt, prefix: str, scope: Hot, stored: Mapping[str, Any]
             found.counters[cell] = max(0, int(scope.values.get(key) or 0) - int(stored.get(cell) or 0))
         else:
             found.cells[cell] = number_of(scope.values.get(key))
+
+
+def fall(client: redis.Redis, before: Values, after: Values) -> Dirt:
+    """What is lost when SQL falls back from what it has to what a backup has: of what is hot, nothing."""
+    found, hot = Dirt(time.monotonic()), _hot_scopes(client)
+    for cell in sorted(before.keys() | after.keys()):
+        if before.get(cell) == after.get(cell) or _scope_of(cell).id in hot:
+            continue
+        found.fell[cell] = after.get(cell)
+        if cell.endswith(("|total", f"|{cells.MESSAGES}")):
+            found.counters[cell] = max(0, int(before.get(cell) or 0) - int(after.get(cell) or 0))
+        else:
+            found.cells[cell] = before.get(cell)
+    return found
+
+
+def _scope_of(cell: str) -> ScopeRef:
+    """Where a cell lies."""
+    kind, *rest = cell.split("|")
+    if kind == "a":
+        return app_scope()
+    if kind == "u":
+        return user_scopes()[rest[0]]
+    scope = run_scopes()[rest[0]] if kind == "r" else session_scopes()[rest[0], rest[1]]
+    return namespace_ref(scope, SPACE) if rest[-1].startswith(f"{SPACE}/") else scope
+
+
+def _hot_scopes(client: redis.Redis) -> set[str]:
+    """The ids of the scopes of which Redis knows all, deleted sessions too."""
+    sessions = [*session_scopes().values(), *run_scopes().values()]
+    scopes = [*sessions, *(namespace_ref(one, SPACE) for one in sessions), *user_scopes().values(), app_scope()]
+    found = set()
+    for scope in scopes:
+        key: Any = scope_key(scope)
+        known, flagged = client.hmget(key, ["i", "y"])
+        present = client.hget(f"{key.split(':h:')[0]}:ctl", "incarnation")
+        found |= {scope.id} if known and known == present and not flagged else set()
+    return found
 
 
 @dataclass(frozen=True, slots=True)

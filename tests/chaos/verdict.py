@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
+from math import inf
 from typing import Any
 
 from tests.chaos.journal import BROKEN, OK, REFUSED, UNKNOWN, Call, Story
@@ -22,7 +24,7 @@ class Write:
     at: int
     value: int | None
     outcome: str
-    durable: bool
+    durable_at: float = inf
 
 
 @dataclass(slots=True)
@@ -34,6 +36,8 @@ class Findings:
     redis_lost: int = 0
     resurrected: int = 0
     temp_leaks: int = 0
+    untrue: int = 0
+    """Cells that SQL lacked just after a flush() had returned."""
     forks: int = 0
     """Forks that were acknowledged."""
     records: int = 0
@@ -76,6 +80,8 @@ class Judge:
         for story in self._stories:
             for seen in story.seen:
                 self._check_seen(seen)
+            for stored in story.stored:
+                self._check_stored(stored)
         for cell in self._writes:
             if self._lives(cell, final):
                 self._check_cell(cell, final.get(cell), self._writes[cell], self._dirts, "at the end", count=True)
@@ -94,7 +100,7 @@ class Judge:
     def _take(self, story: Story) -> None:
         late: list[Call] = []
         for call in story.calls:
-            what, told = call.what, (call.at, call.outcome, call.durable)
+            what, told = call.what, (call.at, call.outcome, call.durable_at)
             if call.outcome == BROKEN:
                 self.findings.say(f"an agent met {call.error}")
             if "flush" not in what and call.outcome == OK:
@@ -108,12 +114,12 @@ class Judge:
             if "notes" in what:
                 self._notes[what["notes"]][what["item"]] = what["run_of"], Write(call.at, what["item"], *told[1:])
             if "fork" in what and call.outcome != REFUSED:
-                self._fork(what["fork"]["of"], what["fork"]["into"], call.at, call.durable)
+                self._fork(what["fork"]["of"], what["fork"]["into"], call.at, call.durable_at)
                 late += [call] * (call.outcome == UNKNOWN)
                 self.findings.forks += call.outcome == OK
             if "adds" in what:
                 self._sums[what["adds"]][call.outcome] += what["by"]
-                self._sums[what["adds"]][_DURABLE] += what["by"] * call.durable
+                self._sums[what["adds"]][_DURABLE] += what["by"] * (call.durable_at < inf)
             if what.get("life") and call.outcome == OK:  # a call through a handle succeeds only while its life lasts
                 self._note(self._writes[what["life"][0]], what["life"][1], *told)
         for call in late:
@@ -132,34 +138,32 @@ class Judge:
             outcome = REFUSED
         self.findings.records += outcome == OK
         self.findings.outdated += call.outcome == OK and not call.taken
-        self._note(self._writes[cell], number, call.at, outcome, call.durable and outcome == OK)
+        self._note(self._writes[cell], number, call.at, outcome, call.durable_at if outcome == OK else inf)
 
     def _answers(self, cell: str, at: int, dirts: Sequence[Dirt]) -> set[bool]:
         """What may be said to a record of a time, which depends on what Redis was made to forget."""
         writes = self._writes[cell]
         values = self._possible(writes)
         if self._was_forgotten(cell, values, dirts):
-            values |= self._since_durable(writes)
+            values |= self._since_durable(cell, writes, dirts)
         return {value is None or self._times.get(value, 0) <= at for value in values}
 
     @staticmethod
-    def _note(writes: list[Write], value: int | None, at: int, outcome: str, durable: bool) -> None:
-        writes.append(Write(at, value, outcome, durable))
+    def _note(writes: list[Write], value: int | None, at: int, outcome: str, durable_at: float) -> None:
+        writes.append(Write(at, value, outcome, durable_at))
 
-    def _fork(self, parent: str, child: str, at: int, durable: bool) -> None:
+    def _fork(self, parent: str, child: str, at: int, durable_at: float) -> None:
         """A fork, if it is there, has of each cell what its parent may have had: that comes before it in the story."""
         for cell in self._cells_of(parent):
             writes, into = list(self._writes[cell]), child + cell.removeprefix(parent)
             self._origins[into] = cell, writes
             for number, value in enumerate(sorted(self._possible(writes), key=str)):
-                self._writes[into].append(Write(at, value, UNKNOWN if number else OK, durable))
+                self._writes[into].append(Write(at, value, UNKNOWN if number else OK, durable_at))
 
     def _fork_late(self, parent: str, child: str, at: int) -> None:
         """A fork of unknown outcome may have come about at any time after its call."""
         for cell in self._cells_of(parent):
-            later = [
-                Write(at, w.value, UNKNOWN, False) for w in self._writes[cell] if w.at > at and w.outcome != REFUSED
-            ]
+            later = [Write(at, w.value, UNKNOWN) for w in self._writes[cell] if w.at > at and w.outcome != REFUSED]
             into = self._writes[child + cell.removeprefix(parent)]
             first = sum(write.at <= at for write in into)
             into[first:first] = later
@@ -182,6 +186,16 @@ class Judge:
         dirts = [dirt for dirt in self._dirts if dirt.at < seen["t"]]
         self._check_cell(seen["seen"], seen["n"], before, dirts, f"read at {seen['t']:.3f}", count=False)
 
+    def _check_stored(self, stored: dict[str, Any]) -> None:
+        """What SQL had just after a flush() is what that had shown to be durable, or something later."""
+        dirts = [dirt for dirt in self._dirts if dirt.at < stored["t"]]
+        for cell, value in stored["stored"].items():
+            writes = self._writes.get(cell, [])
+            known = writes[: bisect_left(writes, stored["at"], key=lambda write: write.at)]
+            if known and value not in self._since_durable(cell, known, dirts, stored["since"]):
+                self.findings.untrue += 1
+                self.findings.say(f"flush() returned at {stored['since']:.3f}, and SQL had {value} of {cell}")
+
     def _check_cell(
         self, cell: str, value: int | None, writes: Sequence[Write], dirts: Sequence[Dirt], when: str, *, count: bool
     ) -> None:
@@ -199,7 +213,9 @@ class Judge:
 
     def _is_excused(self, cell: str, value: int | None, writes: Sequence[Write], dirts: Sequence[Dirt]) -> bool:
         """Whether Redis was made to forget what is missing; of a fork perhaps before it was made."""
-        if self._was_forgotten(cell, self._possible(writes), dirts) and value in self._since_durable(writes):
+        if self._was_forgotten(cell, self._possible(writes), dirts) and value in self._since_durable(
+            cell, writes, dirts
+        ):
             return True
         origin, before = self._origins.get(cell, ("", []))
         return bool(origin) and self._is_excused(origin, value, before, dirts)
@@ -212,11 +228,21 @@ class Judge:
         return _came_back(cell, dirts)
 
     @staticmethod
-    def _since_durable(writes: Sequence[Write]) -> set[int | None]:
-        """What may be left when Redis forgets: nothing older than what flush() has shown to be durable."""
-        durable = [at for at, write in enumerate(writes) if write.durable]
-        left = {write.value for write in writes[durable[-1] if durable else 0 :] if write.outcome != REFUSED}
-        return left if durable else left | {None}
+    def _since_durable(
+        cell: str, writes: Sequence[Write], dirts: Sequence[Dirt], shown_by: float = inf
+    ) -> set[int | None]:
+        """What may be left when a tier forgets: nothing older than what flush() has shown to be durable by a time.
+
+        Where SQL has been put back since, nothing older than what it was put back to.
+        """
+        backups = [dirt.fell[cell] for dirt in dirts if cell in dirt.fell]
+        back = range(len(writes) - 1, -1, -1)
+        durable = (at for at in back if writes[at].durable_at <= shown_by and _is_durable(cell, writes[at], dirts))
+        first = next(durable, None)
+        if first is None and backups and None not in backups:
+            first = min((at for at in back if writes[at].value in backups), default=None)
+        left = {write.value for write in writes[first or 0 :] if write.outcome != REFUSED}
+        return left | {None} if first is None else left
 
     def _lives(self, cell: str, final: Mapping[str, Any]) -> bool:
         """Whether a cell is to be compared: keys of a session die with its life."""
@@ -225,8 +251,10 @@ class Judge:
 
     def _check_strangers(self, final: Mapping[str, Any]) -> None:
         """Nothing is there that nobody wrote there, entries of an earlier life included."""
-        for cell in final:
-            if not any(cell in known for known in (self._writes, self._items, self._sums, self._notes)):
+        for cell, value in final.items():
+            if value is not None and not any(
+                cell in known for known in (self._writes, self._items, self._sums, self._notes)
+            ):
                 self.findings.resurrected += 1
                 self.findings.say(f"{cell} is there, and nobody wrote it")
 
@@ -260,7 +288,8 @@ class Judge:
         forgotten = {item for dirt in self._dirts for item in dirt.cells.get(cell) or []}
         for item in items:
             if item.outcome == OK and item.value not in found:
-                self._note_missing(cell, item, excused=item.value in forgotten and not item.durable)
+                excused = item.value in forgotten and not _is_durable(cell, item, self._dirts)
+                self._note_missing(cell, item, excused=excused)
 
     def _note_missing(self, cell: str, item: Write, *, excused: bool) -> None:
         if excused:
@@ -275,6 +304,9 @@ class Judge:
         forgotten = sum(dirt.counters.get(cell, 0) for dirt in self._dirts)
         if _came_back(cell, self._dirts):
             forgotten = max(forgotten, sums[OK] - sums[_DURABLE])
+        backups = [int(dirt.fell[cell] or 0) for dirt in self._dirts if cell in dirt.fell]
+        if backups:
+            forgotten = max(forgotten, sums[OK] - min(backups))
         excused = min(max(missing, 0), forgotten)
         self.findings.redis_lost += excused
         if missing > excused:
@@ -292,6 +324,12 @@ def compare(findings: Findings, views: Mapping[str, Values]) -> None:
             if first.get(cell) != values.get(cell):
                 findings.lost += 1
                 findings.say(f"{cell} is {first.get(cell)} {name} and {values.get(cell)} {other}")
+
+
+def _is_durable(cell: str, write: Write, dirts: Iterable[Dirt]) -> bool:
+    """Whether flush() has shown a write to be durable, after the last time that SQL was put back."""
+    falls = [dirt.at for dirt in dirts if cell in dirt.fell]
+    return max([*falls, -inf]) < write.durable_at < inf
 
 
 def _came_back(cell: str, dirts: Iterable[Dirt]) -> bool:
