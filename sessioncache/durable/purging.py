@@ -1,72 +1,140 @@
 """Purging: rows leave SQL only when they are dead and past the retention of tombstones (R14).
 
-A flush that was read longer ago than half the retention inserts nothing, so that nothing older can come back.
+A flush that was read longer ago than half the retention inserts nothing, so that nothing older can come back.  What was
+taken out of a bucket is noted in the same transaction, as the largest revision of it.
+
+A pass goes on where the batch before ended, since an index tells of what is gone, too, until it is vacuumed.  Heads
+come before rows here as in a flush, and neither waits for a lock: what somebody else holds is for a later pass.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Delete, delete, select, tuple_
+from sqlalchemy import Row, Select, case, delete, exists, select, tuple_, union_all
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
 from sessioncache.durable.reading import read_clock
 
-
-async def purge(connection: AsyncConnection, most: int, *, older_than: int) -> int:
-    """Remove up to `most` rows of tombstones that were flushed more than `older_than` µs ago; their number."""
-    before = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=await read_clock(connection) - older_than)
-    gone = await _purge_rows(connection, most, before)
-    return gone + await _purge_sessions(connection, most - gone, before) if gone < most else gone
+_STATE = schema.state.c
+_SESSION = schema.session.c
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-async def _purge_rows(connection: AsyncConnection, most: int, before: datetime) -> int:
-    state = schema.state
-    found = (
-        await connection.execute(
-            select(state.c.scope_id, state.c.key_id, state.c.revision)
-            .where(state.c.deleted, state.c.updated_at < before)
-            .order_by(state.c.scope_id, state.c.key_id)
-            .limit(most)
-        )
-    ).all()
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a pass has come: first single rows, then whole sessions, each in the order of their flush."""
+
+    sessions: bool = False
+    since: datetime = _EPOCH
+
+
+BEGINNING = Position()
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What one transaction took out."""
+
+    rows: int
+    following: Position | None
+    """Where the next one goes on; None: the pass is over."""
+
+
+async def purge(connection: AsyncConnection, most: int, at: Position, *, older_than: int) -> Purged:
+    """Remove up to `most` rows of tombstones that were flushed more than `older_than` µs ago."""
+    before = _EPOCH + timedelta(microseconds=await read_clock(connection) - older_than)
+    part = _purge_sessions if at.sessions else _purge_rows
+    return await part(connection, most, at.since, before)
+
+
+async def read_purged(connection: AsyncConnection, buckets: Iterable[int]) -> dict[int, int]:
+    """The largest revision that purging ever took out of each bucket; those it took nothing out of are left out."""
+    table = schema.purged.c
+    query = select(table.bucket, table.revision).where(table.bucket.in_(sorted(set(buckets))))
+    return {row.bucket: row.revision for row in await connection.execute(query)}
+
+
+async def _purge_rows(connection: AsyncConnection, most: int, since: datetime, before: datetime) -> Purged:
+    """Tombstones of keys."""
+    dead = select(_STATE.scope_id, _STATE.key_id).where(
+        _STATE.deleted, _STATE.updated_at >= since, _STATE.updated_at < before
+    )
+    gone = await _delete_rows(connection, dead.order_by(_STATE.updated_at).limit(most))
+    await _note(connection, {}, gone)
+    over = len(gone) < most
+    return Purged(len(gone), Position(True) if over else Position(since=max(row.updated_at for row in gone)))
+
+
+async def _purge_sessions(connection: AsyncConnection, most: int, since: datetime, before: datetime) -> Purged:
+    """Whole sessions that were deleted: their rows first, and a head only once none is left."""
+    many = max(1, most // 4)
+    dead = select(_SESSION.scope_id, _SESSION.bucket, _SESSION.flushed_at).where(
+        _SESSION.deleted, _SESSION.flushed_at >= since, _SESSION.flushed_at < before
+    )
+    locked = dead.order_by(_SESSION.flushed_at).limit(many).with_for_update(skip_locked=True)
+    found = (await connection.execute(locked)).all()
     if not found:
-        return 0
-    same = tuple_(state.c.scope_id, state.c.key_id, state.c.revision).in_([tuple(row) for row in found])
-    return await _run(connection, delete(state).where(same, state.c.deleted))
+        return Purged(0, None)
+    buckets = {row.scope_id: row.bucket for row in found}
+    rows = select(_STATE.scope_id, _STATE.key_id).where(_STATE.scope_id.in_(buckets)).limit(most)
+    gone = await _delete_rows(connection, rows)
+    heads = await _delete_heads(connection, list(buckets))
+    await _note(connection, buckets, [*gone, *heads])
+    done = len(gone) + len(heads)
+    if len(gone) == most:
+        return Purged(done, Position(True, since))
+    return Purged(done, None if len(found) < many else Position(True, max(row.flushed_at for row in found)))
 
 
-async def _purge_sessions(connection: AsyncConnection, most: int, before: datetime) -> int:
-    """Whole sessions that were deleted: their rows first, and the head only once none is left."""
-    session, state = schema.session, schema.state
-    heads = (
-        await connection.execute(
-            select(session.c.scope_id, session.c.revision)
-            .where(session.c.deleted, session.c.flushed_at < before)
-            .order_by(session.c.scope_id)
-            .limit(max(1, most // 4))
-            .with_for_update()
-        )
-    ).all()
-    gone = 0
-    for scope_id, revision in heads:
-        keys = (
-            await connection.execute(select(state.c.key_id).where(state.c.scope_id == scope_id).limit(most))
-        ).scalars()
-        gone += await _run(
-            connection, delete(state).where(state.c.scope_id == scope_id, state.c.key_id.in_(sorted(keys.all())))
-        )
-        left = (await connection.execute(select(state.c.key_id).where(state.c.scope_id == scope_id).limit(1))).first()
-        if left is None:
-            same = (session.c.scope_id == scope_id) & (session.c.revision == revision) & session.c.deleted
-            gone += await _run(connection, delete(session).where(same))
-        if gone >= most:
-            break
-    return gone
+async def _delete_rows(connection: AsyncConnection, which: Select[Any]) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Delete the rows that a query names, but for those that somebody has under a lock."""
+    # A CTE that locks is run once: within a join, PostgreSQL might run a query with a limit again and again.
+    old = which.with_for_update(skip_locked=True).cte("old")
+    same = tuple_(_STATE.scope_id, _STATE.key_id).in_(select(old.c.scope_id, old.c.key_id))
+    query = delete(schema.state).where(same).returning(_STATE.scope_id, _STATE.revision, _STATE.updated_at)
+    return (await connection.execute(query)).all()
 
 
-async def _run(connection: AsyncConnection, statement: Delete) -> int:
-    done: Any = await connection.execute(statement)
-    return int(done.rowcount)
+async def _delete_heads(connection: AsyncConnection, scope_ids: list[str]) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Delete those of some deleted sessions that have no rows any more."""
+    empty = ~exists().where(_STATE.scope_id == _SESSION.scope_id)
+    query = delete(schema.session).where(_SESSION.scope_id.in_(scope_ids), _SESSION.deleted, empty)
+    largest = case((_SESSION.cleared > _SESSION.revision, _SESSION.cleared), else_=_SESSION.revision)
+    return (await connection.execute(query.returning(_SESSION.scope_id, largest.label("revision")))).all()
+
+
+async def _note(connection: AsyncConnection, buckets: Mapping[str, int], gone: Sequence[Row[*tuple[Any, ...]]]) -> None:
+    """Raise what is noted of the buckets of scopes, in one order: others may be at the same."""
+    known = dict(buckets) or await _buckets(connection, {row.scope_id for row in gone})
+    # Where no head tells the bucket, it may be any of those of which something was ever flushed.
+    lost = any(row.scope_id not in known for row in gone)
+    everywhere = (await connection.execute(select(schema.fence.c.bucket))).scalars().all() if lost else []
+    largest: dict[int, int] = defaultdict(int)
+    for row in gone:
+        for bucket in [known[row.scope_id]] if row.scope_id in known else everywhere:
+            largest[bucket] = max(largest[bucket], row.revision)
+    if largest:
+        rows = [{"bucket": bucket, "revision": revision} for bucket, revision in sorted(largest.items())]
+        await connection.execute(_raising(connection), rows)
+
+
+async def _buckets(connection: AsyncConnection, scope_ids: set[str]) -> dict[str, int]:
+    """The buckets of scopes, by their heads; scopes without one are left out."""
+    tables = (schema.session, schema.user_scope, schema.app_scope)
+    heads = (select(table.c.scope_id, table.c.bucket).where(table.c.scope_id.in_(scope_ids)) for table in tables)
+    return {row.scope_id: row.bucket for row in await connection.execute(union_all(*heads))}
+
+
+def _raising(connection: AsyncConnection) -> Any:
+    insert: Any = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(schema.purged)
+    higher = insert.excluded.revision
+    return insert.on_conflict_do_update(
+        index_elements=["bucket"], set_={"revision": higher}, where=schema.purged.c.revision < higher
+    )

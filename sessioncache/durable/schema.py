@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Index,
 
 from sessioncache.scopes import ScopeKind
 
-SCHEMA_REVISION = "0003"
+SCHEMA_REVISION = "0004"
 """The newest migration."""
 VERSION_TABLE = "sessioncache_alembic_version"
 ENTRIES_VIEW = "sessioncache_entries"
@@ -117,6 +117,17 @@ incarnation = Table(
     _name("incarnation", key=True),
     _time("registered_at"),
 )
+
+purged = Table(
+    "sessioncache_purged",
+    metadata,
+    Column("bucket", Integer, primary_key=True, autoincrement=False),
+    _number("revision"),
+)
+"""The largest revision that purging ever took out of a bucket (R14).
+
+Not a column of the fence, which every flush holds under a lock.
+"""
 
 layout = Table("sessioncache_layout", metadata, _name("name", key=True), _name("value"))
 

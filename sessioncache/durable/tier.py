@@ -188,10 +188,16 @@ class DurableTier:
         return True
 
     @_whole
-    async def purge(self, most: int) -> int:
-        """Remove tombstones flushed longer ago than the retention, at most so many rows; their number (R14)."""
+    async def purge(self, most: int, at: purging.Position = purging.BEGINNING) -> purging.Purged:
+        """Remove about so many rows of tombstones past the retention, as the next part of a pass (R14)."""
         async with writing(self.engine, self._lock_timeout) as connection:
-            return await purging.purge(connection, most, older_than=2 * self._max_age)
+            return await purging.purge(connection, most, at, older_than=2 * self._max_age)
+
+    @_whole
+    async def read_purged(self, buckets: Sequence[int]) -> dict[int, int]:
+        """The largest revision that purging ever took out of each bucket; the others are left out (R14)."""
+        async with reading_transaction(self.engine) as connection:
+            return await purging.read_purged(connection, buckets)
 
     @_whole
     async def evidence(self, scope: ScopeRef, keys: Sequence[str], *, oldest: bool = False) -> Evidence:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from sessioncache.comparing import compare
 from sessioncache.deadline import within
 from sessioncache.durable.answers import FencedOff
+from sessioncache.durable.purging import BEGINNING, Position
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, OutcomeUnknownError
 from sessioncache.restoring import hot_pages
 from sessioncache.retention import expire
@@ -74,13 +75,12 @@ class Janitor:
     async def purge(self) -> int:
         """Remove tombstones past their retention; the number of rows."""
         purged = 0
-        while True:
+        at: Position | None = BEGINNING
+        while at is not None:
             with within(_TIMEOUT):
-                gone = await self._tiers.durable.purge(_PURGE)
-            purged += gone
-            if gone < _PURGE:
-                return purged
-            await asyncio.sleep(0)
+                done = await self._tiers.durable.purge(_PURGE, at)
+            purged, at = purged + done.rows, done.following
+        return purged
 
     async def compare_sample(self, most: int = _SAMPLE) -> int:
         """Compare the next scopes of a pass over all that are hot; the number that were amiss."""

@@ -6,6 +6,7 @@ from tests.mutants.mutation import Mutation
 
 _LUA, _DURABLE = "sessioncache/hot/lua/", "sessioncache/durable/"
 _ACKNOWLEDGING, _CLAIMS = "scripts/test_acknowledging.py::", "scripts/test_claims.py::"
+_PURGING = "gaps/test_purging.py::"
 _SQL, _LETTERS, _MEMORY = "test_durable_flush.py::", "gaps/test_letters.py::", "gaps/test_memory_full.py::"
 
 MUTATIONS = (
@@ -303,9 +304,49 @@ MUTATIONS = (
         "young tombstones are purged",
         "R14",
         _DURABLE + "purging.py",
-        ".where(state.c.deleted, state.c.updated_at < before)",
-        ".where(state.c.deleted)",
+        "_STATE.updated_at >= since, _STATE.updated_at < before",
+        "_STATE.updated_at >= since",
         ("gaps/test_purging.py",),
+    ),
+    Mutation(
+        "what is purged is not noted",
+        "R14",
+        _DURABLE + "purging.py",
+        "    await _note(connection, {}, gone)\n",
+        "",
+        (_PURGING + "test_what_purging_took_out_is_noted_per_bucket",),
+    ),
+    Mutation(
+        "purged sessions are not noted",
+        "R14",
+        _DURABLE + "purging.py",
+        "[*gone, *heads])",
+        "gone)",
+        (_PURGING + "test_what_purging_took_out_is_noted_per_bucket",),
+    ),
+    Mutation(
+        "what is noted of purging is lowered",
+        "R14",
+        _DURABLE + "purging.py",
+        'set_={"revision": higher}, where=schema.purged.c.revision < higher',
+        'set_={"revision": higher}',
+        (_PURGING + "test_what_purging_took_out_is_noted_per_bucket",),
+    ),
+    Mutation(
+        "rows of no known bucket are purged without a note",
+        "R14",
+        _DURABLE + "purging.py",
+        "if lost else []",
+        "if False else []",
+        (_PURGING + "test_the_revision_of_a_row_of_no_known_bucket_is_noted_for_all",),
+    ),
+    Mutation(
+        "heads are purged before their rows",
+        "R14",
+        _DURABLE + "purging.py",
+        "_SESSION.deleted, empty)",
+        "_SESSION.deleted)",
+        (_PURGING + "test_a_pass_of_small_transactions_takes_out_all_that_is_dead",),
     ),
     Mutation(
         "claim needs memory",
