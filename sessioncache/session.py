@@ -200,7 +200,7 @@ class Session(Handle):
     async def _touch(self, change: Touch) -> SessionInfo:
         part = Part(self._by_scope[KeyScope.SESSION], birth=self._birth)
         written, head = await self._of_this_life(touch(self._tiers, part, change, self._lease))
-        self._head.update(head)
+        self._head.update({name: head[name] for name in _MOVING if name in head})  # R5: never the birth
         if self._ledger is None:
             self._ledger = self._open_ledger()
         self._ledger.note_head(part.place, written)

@@ -123,6 +123,52 @@ async def test_r4_a_cut_connection_costs_no_result(proxy: Proxy, made: Session) 
         assert await running == expected
 
 
+async def test_r4_an_increment_that_others_were_behind_has_its_number_though_the_connection_was_cut(
+    server: RedisServer, proxy: Proxy, made: Session, sqlite_url: str
+) -> None:
+    async with connect(Urls(server.url, sqlite_url)) as other:
+        rival = await other.get("ada", made.id)
+        for expected in range(1, 12, 2):
+            running = await _answer_held_back(proxy, made.increment("n"))
+            assert await rival.increment("n") == expected + 1
+            proxy.cut()
+            proxy.resume()
+            assert await running == expected
+
+
+@pytest.mark.parametrize("name", ["touch", "rename", "set"])
+async def test_r5_a_handle_stays_in_its_life_whatever_its_repeat_finds(
+    server: RedisServer, proxy: Proxy, made: Session, sqlite_url: str, name: str
+) -> None:
+    changing: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+        "touch": lambda: made.touch(messages=1),
+        "rename": lambda: made.rename("old"),
+        "set": lambda: made.set("n", 5),
+    }
+    running = await _answer_held_back(proxy, changing[name]())
+    async with connect(Urls(server.url, sqlite_url)) as other:
+        await other.delete("ada", made.id)
+        anew = await other.create("ada", session_id=made.id, state={"n": "of the new life"})
+        proxy.cut()
+        proxy.resume()
+        with pytest.raises(SessionNotFoundError):
+            await running
+        for late in (made.set("n", "of the old life"), made.touch(messages=5), made.get("n")):
+            with pytest.raises(SessionNotFoundError):
+                await late
+        await anew.refresh()
+        assert (dict(anew.state), anew.message_count, anew.title) == ({"n": "of the new life"}, 0, "")
+
+
+async def _answer_held_back(proxy: Proxy, call: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
+    """A call that was carried out, and whose answer is on its way."""
+    proxy.hold_answers()
+    before = proxy.answered
+    running = asyncio.ensure_future(call)
+    await wait_until_async(lambda: proxy.answered > before, 5, "the server answers")
+    return running
+
+
 async def test_r4_a_repeat_whose_scope_was_evicted_meanwhile_is_applied_once(
     server: RedisServer, proxy: Proxy, cache: SessionCache, made: Session, sqlite_url: str
 ) -> None:

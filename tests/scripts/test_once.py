@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from sessioncache.errors import OutcomeUnknownError
 from sessioncache.hot.calls import Gone, Operation, Part, Refused, Taken, Unready, Written
 from sessioncache.hot.layout import Place
 from sessioncache.settings import OPERATION_ID_LIFETIME
-from tests.scripts.bench import BUCKETS, Bench, add, drop, push, put
+from tests.scripts.bench import BUCKETS, Bench, Sent, add, drop, push, put
 
 LIFETIME = OPERATION_ID_LIFETIME
 CALLS = {
@@ -242,6 +244,47 @@ async def test_an_id_lives_its_lifetime_when_the_clock_is_set(
     await others_write(bench, LIFETIME - 2 - phase, step=1)
     await sent.again(0)
     assert (await bench.values(place))["n"] == b"2"
+
+
+STEPS = (-86_400, -600, -1, 120, 86_400)
+CALL = LIFETIME // 2
+"""Seconds of the longest time-out of a call."""
+
+
+async def outlives(bench: Bench, sent: Sent, steps: Callable[[int], int], slot: int = 4) -> bool:
+    """Whether a copy of a call changes nothing at the end of its time-out; `steps`: of the clock, at each slot."""
+    number = len(sent)
+    await bench.write(bench.user(), add("n", "1"))
+    for at in range(CALL // slot):
+        bench.clock.move(slot + steps(at))
+        await bench.write(bench.user(), put("others", "1"))
+    before = await bench.values(bench.user())
+    await sent.again(number)
+    return await bench.values(bench.user()) == before
+
+
+@pytest.mark.parametrize("second", STEPS)
+@pytest.mark.parametrize("first", STEPS)
+async def test_an_id_outlives_its_call_wherever_the_clock_steps(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, first: int, second: int
+) -> None:
+    """At any age of a generation: just before and after one takes its turn, too."""
+    await a_user(bench)
+    sent = bench.record_calls(monkeypatch)
+    for age, one, other in ((LIFETIME - 1, 0, 3), (LIFETIME - 1, 1, 1)):
+        await others_write(bench, age, step=4)
+        assert await outlives(bench, sent, lambda at: first * (at == one) + second * (at == other))  # noqa: B023
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_an_id_outlives_its_call_though_the_clock_steps_again_and_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    await a_user(bench)
+    sent = bench.record_calls(monkeypatch)
+    for age in (0, LIFETIME - 1):
+        await others_write(bench, age, step=4)
+        assert await outlives(bench, sent, lambda at: step * (at % 2))
 
 
 @pytest.mark.parametrize("jump", [0, -365 * 86_400, 365 * 86_400])

@@ -14,7 +14,7 @@
 --   P:{b}:temp:ID             hash    temp: keys of a session
 --   P:{b}:ns:ID               set     MEMBER of the dirty namespaces of a session
 --   P:{b}:erased              hash    user scope's id -> until when nothing of an erased user is let in (microseconds)
---   P:{b}:ops:0, ops:1        hash    operation ids of calls, in two generations, with their replies
+--   P:{b}:ops:0, ops:1        hash    operation ids of calls, in two generations, with their replies (see `remember`)
 --   P:{b}:dead                hash    MEMBER and field -> refused revision, dead, attempts, when, reason
 -- Channels: P:{b}:w:MEMBER    of a scope, P:{b}:w of all scopes of the bucket; what is said is told at `announce`
 --
@@ -325,18 +325,24 @@ local function recall(base, op)
   if done then return cjson.decode(done) end
 end
 
--- R4: remembers a call and its reply (a table, or its JSON), which holds no value of an entry, for at least `lifetime` microseconds:
--- two generations take turns, and the older one goes only when the newer one is as old as that.  How the clock is set meanwhile may
--- only lengthen it.
+-- R4: remembers a call and its reply (a table, or its JSON), which holds no value of an entry but the number that an increment led
+-- to, for at least `lifetime` microseconds, however the clock is set meanwhile.  Two generations take turns, and the older one goes
+-- only when the newer one is as old as `lifetime`.  The control hash tells which is the newer, when it was looked at last, and its age
+-- then.  Once a second it is looked at, and what has passed since counts for 5 s at most, since the clock may have been set: so no
+-- step makes it older than it is by more, and where a bucket is hardly written to it grows old by calls.
 local function remember(ctl, base, op, ops, lifetime, reply)
   if op == '' then return end
-  local which = ops and string.sub(ops, -1)
-  local age = ops and now() - tonumber(string.sub(ops, 1, -3)) or lifetime
-  if age >= lifetime then
-    which = which == '0' and '1' or '0'
-    call('DEL', base .. 'ops:' .. which)
+  local which, gap = ops and string.sub(ops, 1, 1), now() - (ops and tonumber(string.sub(ops, 3, 18)) or 0)
+  if gap < 0 or gap >= 1000000 then
+    local age = ops and string.match(ops, '^[01]|%d+|(%d+)$')
+    which = age and which or '0'
+    age = age and age + math.max(0, math.min(gap, 5000000)) or 0
+    if age >= lifetime then
+      which, age = which == '0' and '1' or '0', 0
+      call('DEL', base .. 'ops:' .. which)
+    end
+    call('HSET', ctl, 'ops', string.format('%s|%.0f|%.0f', which, now(), age))
   end
-  if age >= lifetime or age < 0 then call('HSET', ctl, 'ops', string.format('%.0f', now()) .. '|' .. which) end
   call('HSET', base .. 'ops:' .. which, op, type(reply) == 'string' and reply or cjson.encode(reply))
 end
 

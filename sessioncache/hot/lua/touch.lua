@@ -5,19 +5,24 @@
 -- KEYS   control of the bucket, hash of the session
 -- ARGV   the eight of write.lua; messages, tokens to add; '1': the title replaces the one there is, '' only where there is none;
 --        the title ('' none); then the part of the session, without operations (writing.lua)
--- Reply  as write.lua, then {birth, updated, title, messages, tokens, forked from}; {'limit', part, 0, 'counter'}
--- Guards R1, R2 (only what the call changes), R3, R4, R5
+-- Reply  as write.lua, then {birth, updated, title, messages, tokens, forked from}; {'limit', part, 0, 'counter'};
+--        {'applied'}: before, and the session is not hot any more
+-- Guards R1, R2 (only what the call changes), R3, R4, R5 (also for a copy of the call)
 
 local parts = parse_parts(13)
 local session = parts[1]
 
 local function with_head(reply)
-  if reply[1] == 'ok' then reply[#reply + 1] = call('HMGET', session.hash, 'b', 'u', 't', 'm', 'k', 'q') end
+  reply[#reply + 1] = call('HMGET', session.hash, 'b', 'u', 't', 'm', 'k', 'q')
   return reply
 end
 
 local before = applied_before(session)
-if before then return with_head(before) end
+if before then
+  if before[1] ~= 'ok' then return before end
+  if is_over(session, before[2]) then return {'gone'} end
+  return call('EXISTS', session.hash) == 1 and with_head(before) or {'applied'}
+end
 local refusal = check_parts(parts)
 if refusal then return refuse(session, refusal) end
 

@@ -10,17 +10,18 @@
 --        {'stale', part, operation, ...} ({'stale'}: if_revision) {'limit', part, operation, 'value'|'keys'|'bytes'}
 --        {'incarnation', the one there is}: not the one it may be applied under; {'applied'}: before, with a long result
 --        {'mismatch', part, operation} {'compute', part, operation, text, revision}: the client computes what Lua cannot
--- Guards R1 (one step, its order), R2 (deltas), R3, R4 (once), R5 (birth), R12 (no partial scope), R15 (dirty is pinned), R17
+-- Guards R1 (one step, its order), R2 (deltas), R3, R4 (once), R5 (birth, also for a copy of the call), R12 (no partial scope), R15 (dirty is pinned), R17
 
 local parts = parse_parts(9)
 local before = applied_before(parts[1])
 if before then
   if before[1] ~= 'ok' then return before end
-  -- R4: the results of a call that came before are those of then only where nobody has written since.
+  if is_over(parts[1], before[2]) then return {'gone'} end
+  -- R4: the results of a call that came before, where they were too long to remember, are those of then only if nobody has written since.
   for i, p in ipairs(parts) do
     for j = 1, p.count do
       local at = p.first + 4 * (j - 1)
-      if ARGV[at] == 'I' or ARGV[at] == 'A' then
+      if (ARGV[at] == 'I' or ARGV[at] == 'A') and before[i + 2][4][j] == '' then
         local e = call('HGET', p.hash, '=' .. ARGV[at + 1])
         if not e or string.sub(e, 1, 9) ~= before[2] then return {'applied'} end
         before[i + 2][4][j] = string.sub(e, 10)

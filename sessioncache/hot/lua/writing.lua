@@ -7,6 +7,7 @@ local LIMIT_KEYS, LIMIT_BYTES, LIMIT_VALUE, TEMP_TTL = tonumber(ARGV[1]), tonumb
 local OPERATION, UNDER, LIFETIME = ARGV[5], ARGV[6], tonumber(ARGV[7])
 -- ARGV[8]: token of the run lease that the writer must hold ('' none)
 local LEASE = ARGV[8]
+local SMALL = 32 -- most bytes of a number that is remembered with the call that led to it
 local HEAD = 10 -- head fields in what is `stored` of a part; the entries that its operations name come behind
 local highest = ZERO -- the largest revision of all parts
 
@@ -131,6 +132,13 @@ local function applied_before(first)
   return recall(first.base, OPERATION)
 end
 
+-- R5: whether the life of a session is over in which a call was applied at `revision`: there is a tombstone, or another birth.
+local function is_over(p, revision)
+  if p.kind ~= 's' then return false end
+  local h = call('HMGET', p.hash, 'b', 'x')
+  return h[1] and (h[2] or (p.birth ~= '' and h[1] ~= p.birth) or (p.birth == '' and is_above(h[1], revision)))
+end
+
 -- R4: a call that was refused is over, too: a copy of it that comes late must not find things more to its liking.
 local function refuse(first, refusal)
   local told = refusal
@@ -245,14 +253,18 @@ local function write_head(p, revision, head)
 end
 
 -- The reply: 'ok', the revision of the call, then per part: incarnation, flushed through, changed, results, revision until now.
--- What is remembered of it, as JSON, holds no value, nor the last.
+-- What is remembered of it, as JSON, lacks the last, and holds no value but the numbers that increments led to.
 local function report(parts, revision)
   local reply, told = {'ok', revision}, '["ok","' .. revision .. '"'
   for i = 1, #parts do
     local p, kept = parts[i], {}
     local results, changed = p.results, p.changed and '1' or '0'
     reply[i + 2] = {p.inc, p.f, p.changed and 1 or 0, results, p.r}
-    for j = 1, #results do kept[j] = type(results[j]) == 'string' and '""' or results[j] end
+    for j = 1, #results do
+      local result = results[j]
+      if type(result) == 'string' then result = #result <= SMALL and string.byte(result) ~= 91 and '"' .. result .. '"' or '""' end
+      kept[j] = result
+    end
     told = told .. ',["' .. p.inc .. '","' .. p.f .. '",' .. changed .. ',[' .. table.concat(kept, ',') .. ']]'
   end
   remember(parts[1].ctl, parts[1].base, OPERATION, parts[1].ops, LIFETIME, told .. ']')

@@ -1,0 +1,84 @@
+"""Lives, versions and leases: calls that are repeated, what a caller compares with, activity, clocks that are set."""
+
+from __future__ import annotations
+
+from tests.mutants.mutation import Mutation
+
+_LUA = "sessioncache/hot/lua/"
+_OLD = "gaps/test_old_lives.py::test_"
+_ONCE = "scripts/test_once.py::test_"
+
+MUTATIONS = (
+    Mutation(
+        "a repeated write answers another life",
+        "R5",
+        _LUA + "write.lua",
+        "  if is_over(parts[1], before[2]) then return {'gone'} end\n",
+        "",
+        (_OLD + "r5_a_repeat_whose_first_try_was_applied_is_refused_by_another_life",),
+    ),
+    Mutation(
+        "a repeated touch answers another life",
+        "R5",
+        _LUA + "touch.lua",
+        "  if is_over(session, before[2]) then return {'gone'} end\n",
+        "",
+        (_OLD + "r5_a_repeat_whose_first_try_was_applied_is_refused_by_another_life",),
+    ),
+    Mutation(
+        "a repeated touch of any life takes the next one",
+        "R5",
+        _LUA + "writing.lua",
+        " or (p.birth == '' and is_above(h[1], revision)))",
+        ")",
+        (_OLD + "r5_a_repeat_whose_first_try_was_applied_is_refused_by_another_life",),
+    ),
+    Mutation(
+        "another life is told by its revision only",
+        "R5",
+        _LUA + "writing.lua",
+        "(p.birth ~= '' and h[1] ~= p.birth)",
+        "is_above(h[1], revision)",
+        (_OLD + "r5_a_clock_that_is_set_back_does_not_hide_another_life",),
+    ),
+    Mutation(
+        "a repeated touch answers a head that is not there",
+        "R5",
+        _LUA + "touch.lua",
+        "call('EXISTS', session.hash) == 1 and with_head(before) or {'applied'}",
+        "with_head(before)",
+        (_OLD + "r4_a_touch_whose_session_was_evicted_before_its_repeat_is_told_to_be_applied",),
+    ),
+    Mutation(
+        "the number of an increment is forgotten",
+        "R4",
+        _LUA + "writing.lua",
+        "#result <= SMALL and string.byte(result) ~= 91",
+        "result == ''",
+        (_OLD + "r4_the_number_that_an_increment_led_to_is_remembered",),
+    ),
+    Mutation(
+        "long numbers are remembered",
+        "R4",
+        _LUA + "writing.lua",
+        "#result <= SMALL and string.byte(result) ~= 91",
+        "string.byte(result) ~= 91",
+        (_OLD + "r4_a_number_too_long_to_remember_is_read_again",),
+    ),
+    Mutation(
+        "a step of the clock makes a generation old",
+        "R4",
+        _LUA + "prelude.lua",
+        "math.max(0, math.min(gap, 5000000))",
+        "math.max(0, gap)",
+        (_ONCE + "an_id_outlives_its_call_wherever_the_clock_steps",),
+    ),
+    Mutation(
+        "a generation that is hardly used never grows old",
+        "R4",
+        _LUA + "prelude.lua",
+        "math.max(0, math.min(gap, 5000000))",
+        "0",
+        (_ONCE + "ids_are_forgotten_in_the_end",),
+    ),
+)
