@@ -25,7 +25,7 @@ from sessioncache.hot.layout import Place
 from sessioncache.hot.tier import Plan
 from sessioncache.ledger import Ledger
 from sessioncache.names import Key, KeyScope
-from sessioncache.revisions import ZERO, decode_revision, encode_revision
+from sessioncache.revisions import decode_revision, encode_revision
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 from sessioncache.state import Known, State
 from sessioncache.tiers import Tiers
@@ -89,7 +89,6 @@ class Handle(ABC):
         self._open_ledger = open_ledger
         self._ledger: Ledger | None = None
         self._known = Known()
-        self._revision = ZERO
         self._reading: _Reading | None = None
         """The latest of whole scopes: nearly always the same."""
         self._lease = b""
@@ -139,13 +138,11 @@ class Handle(ABC):
         """What every call raises once the life that this handle belongs to is over."""
         return SessionNotFoundError("there is no such session")
 
-    def _noticed(self, content: Content) -> None:
+    def _noticed(self, content: Content) -> None:  # noqa: B027 - most have nothing to remember
         """The head of the handle's own scope was read."""
-        self._revision = content.fields.get(b"v") or content.fields.get(b"r") or ZERO
 
-    def _changed(self, revision: bytes) -> None:
+    def _changed(self, revision: bytes) -> None:  # noqa: B027
         """The handle's own scope was written."""
-        self._revision = revision
 
     # ---- reading
 
@@ -156,8 +153,12 @@ class Handle(ABC):
 
     @property
     def revision(self) -> int:
-        """The revision of the handle's own keys, as last read or written by it."""
-        return decode_revision(self._revision)
+        """The revision of the handle's own keys that `state` stands for: as `if_revision` it overwrites nothing unseen.
+
+        A write through the handle moves it on, unless somebody else wrote since the whole was read: then it stays until
+        `refresh()`, as it does where one key is read.
+        """
+        return decode_revision(self._known.revision(self._own))
 
     async def get(self, key: str, default: Any = None) -> Any:
         """The value of a key as the hot tier has it now; `default` where it is absent."""
@@ -244,7 +245,9 @@ class Handle(ABC):
     ) -> int:
         """Set and delete keys in one step; the new revision.
 
-        StaleSessionError, and nothing is written, if the handle's own keys are not at `if_revision` any more.
+        StaleSessionError, and nothing is written, if the handle's own keys are not at `if_revision` any more.  Give it
+        `revision`, which stands for what `state` shows; a revision that a write returned stands for no more than that
+        nobody wrote after that call.
         """
         changes: dict[KeyScope, list[Operation]] = {}
         for key, value in mapping.items():
@@ -391,7 +394,7 @@ class Handle(ABC):
             else:
                 text = result if result and isinstance(result, bytes) else given
                 known.write(began, scope, self._full(scope, key), revision, None if code == b"D" else text)
-        known.advance(scope, done.incarnation + done.before, done.incarnation + revision)
+        known.advance(scope, done, revision)
 
     def _note_cleared(self, scope: KeyScope, revision: bytes, began: int) -> None:
         for key in self._known.keys_of(scope):

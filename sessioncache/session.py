@@ -23,7 +23,6 @@ from sessioncache.ledger import Ledger
 from sessioncache.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, Key, KeyScope, split_key
 from sessioncache.namespace import Namespace
 from sessioncache.records import Record, record_of, upsert_of
-from sessioncache.revisions import ZERO
 from sessioncache.scopes import app_ref, session_ref, user_ref
 from sessioncache.tiers import Tiers
 from sessioncache.upkeep import check_title, counting, touch
@@ -78,7 +77,6 @@ class Session(Handle):
         super().__init__(tiers, open_ledger)
         self._by_scope = places.by_scope
         self._head = head
-        self._revision = head.get(b"v", ZERO)
 
     @classmethod
     def read(
@@ -109,6 +107,7 @@ class Session(Handle):
         head = {b"b": digits, b"v": digits, b"u": digits, b"t": title.encode()}
         head |= {name: text.encode() for name, text in _identity(places.session).items()}
         session = cls(tiers, open_ledger, places, head)
+        session._known.born(KeyScope.SESSION, digits)
         session._note(parts, written, life=True)
         return session
 
@@ -287,12 +286,10 @@ class Session(Handle):
             raise self.gone() from None
 
     def _noticed(self, content: Content) -> None:
-        super()._noticed(content)
         told = content.fields
         self._head.update({name: told[name] for name in _MOVING if name in told})
 
     def _changed(self, revision: bytes) -> None:
-        super()._changed(revision)
         self._head[b"u"] = revision
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sessioncache.hot.calls import Content
+from sessioncache.hot.calls import Content, WrittenPart
 from sessioncache.names import KeyScope
-from sessioncache.revisions import DIGITS
+from sessioncache.revisions import DIGITS, ZERO
 from sessioncache.values import decode_entry
 
 _LARGE = 16_384
@@ -45,7 +45,7 @@ class State(Mapping[str, Any]):
 class _Layer:
     """The keys of one scope: a reading, taken apart when it is looked at, and what was told since."""
 
-    __slots__ = ("_content", "_late", "_prefix", "_values", "held", "is_large", "is_steady", "told")
+    __slots__ = ("_content", "_late", "_prefix", "_values", "held", "is_large", "is_steady", "revision", "told")
 
     def __init__(self, prefix: str, content: Content | None = None, version: bytes = b"") -> None:
         self._prefix, self._content = prefix, content
@@ -53,6 +53,8 @@ class _Layer:
         self._late: dict[str, bytes | None] = {}
         self.held = version
         """The version of the scope that all of this is as new as; empty where that is not known."""
+        self.revision = content.revision if content is not None else ZERO
+        """The revision of the scope's values that all of this stands for."""
         self.told = 0
         """When that version was told."""
         self.is_steady = False
@@ -81,7 +83,7 @@ class _Layer:
 
     def copy(self) -> _Layer:
         other = _Layer(self._prefix, version=self.held)
-        other._values, other.told = self.values.copy(), self.told
+        other._values, other.told, other.revision = self.values.copy(), self.told, self.revision
         other.is_steady, other.is_large = self.is_steady, self.is_large
         return other
 
@@ -135,10 +137,24 @@ class Known:
         self._written[key] = (self._count, revision, scope)
         self._put(scope, key, None if text is None else revision + text)
 
-    def advance(self, scope: KeyScope, before: bytes, after: bytes) -> None:
-        """A write through this handle, which was told of key by key, took a scope from one version to another."""
+    def revision(self, scope: KeyScope) -> bytes:
+        """The revision of a scope's values that its keys stand for."""
+        return self._layer(scope).revision
+
+    def born(self, scope: KeyScope, revision: bytes) -> None:
+        """A scope came into being with a write that is told of next."""
+        self._layer(scope).revision = revision
+
+    def advance(self, scope: KeyScope, done: WrittenPart, revision: bytes) -> None:
+        """A write through this handle, which was told of key by key, took a scope to another version.
+
+        Where others had written before it, what is known stands for no more than it did.
+        """
         layer = self._layer(scope)
-        layer.held = after if layer.held and layer.held == before else b""
+        is_next = layer.held and layer.held == done.incarnation + done.before
+        layer.held = done.incarnation + revision if is_next else b""
+        if layer.revision == done.values_before:
+            layer.revision = revision
         self._tell(layer)
 
     def read(self, began: int, scope: KeyScope, key: str, value: bytes | None, version: bytes) -> None:

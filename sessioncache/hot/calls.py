@@ -105,6 +105,8 @@ class WrittenPart(NamedTuple):
     results: list[bytes | int]
     before: bytes = b""
     """The revision that the scope had until then."""
+    values_before: bytes = b""
+    """The revision that its values had until then."""
 
 
 class Written(NamedTuple):
@@ -196,6 +198,11 @@ class Content:
         """What another reading of the whole scope has to bear to be equal; empty where there is no scope."""
         revision = self.fields.get(b"r")
         return self.incarnation + revision if revision else b""
+
+    @property
+    def revision(self) -> bytes:
+        """The revision of the scope's values."""
+        return self.fields.get(b"v") or self.fields.get(b"r") or ZERO
 
     @property
     def head(self) -> dict[bytes, bytes]:

@@ -39,6 +39,8 @@ class Staged:
     texts: dict[str, bytes | None] = field(default_factory=dict)
     """New texts; None: deleted."""
     results: list[bytes | int] = field(default_factory=list)
+    before: tuple[bytes, bytes] = (b"", b"")
+    """The revisions of the scope and of its values until it was written."""
 
     @property
     def changed(self) -> bool:
@@ -85,6 +87,7 @@ class Staged:
 
     def apply(self, revision: bytes) -> None:
         """Change the entries, and the revisions of the scope."""
+        self.before = (self.cell.revision, self.cell.values_revision)
         self.cell.size += self._growth()
         for key, text in self.texts.items():
             if text is None:
@@ -141,7 +144,7 @@ def written(staged: list[Staged], revision: bytes, *, created: bool = False) -> 
     return Written(
         revision,
         [
-            WrittenPart(INCARNATION, DURABLE, one.changed or (created and i == 0), one.results)
+            WrittenPart(INCARNATION, DURABLE, one.changed or (created and i == 0), one.results, *one.before)
             for i, one in enumerate(staged)
         ],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sessioncache.hot.calls import Content
+from sessioncache.hot.calls import Content, WrittenPart
 from sessioncache.names import KeyScope
 from sessioncache.revisions import encode_revision
 from sessioncache.state import Known
@@ -17,6 +17,11 @@ def rev(number: int) -> bytes:
 
 def version(number: int) -> bytes:
     return INC + rev(number)
+
+
+def after(number: int) -> WrittenPart:
+    """A write of ours to a scope that was at a revision."""
+    return WrittenPart(INC, rev(0), changed=True, results=[], before=rev(number), values_before=rev(number))
 
 
 def content(number: int, **entries: bytes) -> Content:
@@ -37,7 +42,7 @@ def test_a_key_that_somebody_deleted_since_a_write_is_not_brought_back_by_it() -
     known.replace(known.begin(), SESSION, "", content(1))
     reading = known.begin()
     known.write(known.begin(), SESSION, "k", rev(2), b"2")
-    known.advance(SESSION, version(1), version(2))
+    known.advance(SESSION, after(1), rev(2))
     known.replace(reading, SESSION, "", content(3, other=rev(1) + b"1"))
     assert known.values == {"other": rev(1) + b"1"}
 
@@ -139,11 +144,11 @@ def steady(number: int) -> Known:
 
 def test_a_write_of_ours_takes_what_is_held_along_only_from_the_version_held() -> None:
     known = steady(1)
-    known.advance(SESSION, version(1), version(2))
+    known.advance(SESSION, after(1), rev(2))
     assert known.versions() == {SESSION: version(2)}
-    known.advance(SESSION, version(3), version(4))
+    known.advance(SESSION, after(3), rev(4))
     assert known.versions() == {}, "another process wrote in between"
-    known.advance(SESSION, version(4), version(5))
+    known.advance(SESSION, after(4), rev(5))
     assert known.versions() == {}, "what it wrote is still not known"
 
 
@@ -151,7 +156,7 @@ def test_readings_that_are_older_than_what_is_held_change_nothing() -> None:
     known = steady(5)
     reading = known.begin()
     known.write(known.begin(), SESSION, "k", rev(6), b"6")
-    known.advance(SESSION, version(5), version(6))
+    known.advance(SESSION, after(5), rev(6))
     known.read(reading, SESSION, "k", None, version(5))
     known.replace(reading, SESSION, "", content(4))
     assert known.values == {"k": rev(6) + b"6"}
@@ -172,3 +177,25 @@ def test_a_handle_that_goes_its_own_way_takes_what_is_held_along() -> None:
     other.write(other.begin(), SESSION, "k", rev(2), b"2")
     assert (known.values, other.values) == ({}, {"k": rev(2) + b"2"})
     assert other.versions() == {SESSION: version(1)}
+
+
+def test_the_revision_stands_for_what_is_known_and_moves_on_with_nothing_else() -> None:
+    known = Known()
+    known.replace(known.begin(), SESSION, "", content(1))
+    known.advance(SESSION, after(1), rev(2))
+    assert known.revision(SESSION) == rev(2)
+    known.read(known.begin(), SESSION, "k", rev(3) + b"3", version(3))
+    known.advance(SESSION, after(3), rev(4))
+    assert known.revision(SESSION) == rev(2), "what else was written at 3 is not known"
+    copy = known.copy()
+    known.replace(known.begin(), SESSION, "", content(4))
+    assert (known.revision(SESSION), copy.revision(SESSION), known.revision(APP)) == (rev(4), rev(2), rev(0))
+
+
+def test_the_revision_of_a_reading_that_is_outdated_is_not_taken() -> None:
+    known = Known()
+    known.replace(known.begin(), SESSION, "", content(5))
+    reading = known.begin()
+    known.advance(SESSION, after(5), rev(6))
+    known.replace(reading, SESSION, "", content(4))
+    assert known.revision(SESSION) == rev(6)

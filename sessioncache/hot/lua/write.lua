@@ -5,7 +5,7 @@
 --
 -- KEYS   per part: control of its bucket, hash of its scope (of a temp: part: the temp hash; the session's part is first then)
 -- ARGV   four limits, the operation and the lease (writing.lua), then the parts; those of namespaces come behind their session
--- Reply  {'ok', revision, {incarnation, flushed through, changed, results} per part}
+-- Reply  {'ok', revision, {incarnation, flushed through, changed, results, ...} per part} (see `report`)
 --        {'register', part} {'revalidate', part} {'cold', part...} {'gone'} {'lease'} {'erased'}
 --        {'stale', part, operation, ...} ({'stale'}: if_revision) {'limit', part, operation, 'value'|'keys'|'bytes'}
 --        {'incarnation', the one there is}: not the one it may be applied under; {'applied'}: before, with a long result

@@ -252,14 +252,14 @@ local function write_head(p, revision, head)
   call('HSET', p.hash, 'r', revision, 'h', revision, 'u', revision, unpack(head))
 end
 
--- The reply: 'ok', the revision of the call, then per part: incarnation, flushed through, changed, results, revision until now.
--- What is remembered of it, as JSON, lacks the last, and holds no value but the numbers that increments led to.
+-- The reply: 'ok', the revision of the call, then per part: incarnation, flushed through, changed, results, revision until now, that
+-- of the values (of temp: keys none).  What is remembered of it, as JSON, lacks these two, and holds no value but the numbers that increments led to.
 local function report(parts, revision)
   local reply, told = {'ok', revision}, '["ok","' .. revision .. '"'
   for i = 1, #parts do
     local p, kept = parts[i], {}
     local results, changed = p.results, p.changed and '1' or '0'
-    reply[i + 2] = {p.inc, p.f, p.changed and 1 or 0, results, p.r}
+    reply[i + 2] = {p.inc, p.f, p.changed and 1 or 0, results, p.r, p.v}
     for j = 1, #results do
       local result = results[j]
       if type(result) == 'string' then result = #result <= SMALL and string.byte(result) ~= 91 and '"' .. result .. '"' or '""' end

@@ -104,6 +104,13 @@ class TestSharedScopes(Conformance):
         assert await scope.update({"a": 2}, if_revision=scope.revision) == scope.revision
         assert await cache.user_scope("ada").get("a") == 2
 
+    async def test_the_revision_of_a_scope_stands_for_what_its_state_shows(self, cache: Cache) -> None:
+        await cache.app_scope().set("a", "of another")
+        for scope in (cache.app_scope(), await _read(cache.app_scope())):
+            await cache.app_scope().set("a", "of another, later")
+            await scope.set("b", 1)
+            await raised(StaleSessionError, scope.update({"a": "unseen"}, if_revision=scope.revision))
+
     async def test_an_edit_of_a_scope_is_refused_where_a_key_changed(self, cache: Cache) -> None:
         scope = cache.app_scope()
         await scope.update({"a": 1, "b": {"n": 1}})

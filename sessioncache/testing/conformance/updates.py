@@ -105,6 +105,54 @@ class TestRevisions(Conformance):
         assert await found.update({"a": 3}, if_revision=found.revision) == found.revision
         assert await made.get("a") == 3
 
+    async def test_the_revision_stands_for_what_the_state_shows(self, cache: Cache) -> None:
+        made = await cache.create("ada", state={"a": 1, "n": 0})
+        other = await cache.get("ada", made.id)
+        await other.set("a", "of another")
+        seen = made.revision
+        for own in (made.set("b", 1), made.increment("n"), made.get("a"), made.set("temp:t", 1), made.touch()):
+            await own
+            assert made.revision == seen
+            await raised(StaleSessionError, made.update({"a": "unseen"}, if_revision=made.revision))
+        await made.refresh()
+        assert (made.state["a"], made.revision > seen) == ("of another", True)
+        await made.update({"a": "seen"}, if_revision=made.revision)
+        await made.delete("b")
+        assert await made.append("list", 1) == 1
+        assert await made.update({"a": "mine"}, if_revision=made.revision) == made.revision
+
+    async def test_what_is_no_value_does_not_make_the_revision_stale(self, cache: Cache) -> None:
+        made = await cache.create("ada", state={"a": 1})
+        other = await cache.get("ada", made.id)
+        await other.touch(messages=1)
+        await other.rename("of another")
+        await other.namespace("n").set("a", 1)
+        await other.set("user:u", 1)
+        await made.set("b", 1)
+        await made.update({"a": 2}, if_revision=made.revision)
+        assert (await cache.get("ada", made.id)).revision == made.revision
+
+    async def test_the_revision_of_a_namespace_stands_for_what_its_state_shows(self, cache: Cache) -> None:
+        made = await cache.create("ada")
+        mine, others = made.namespace("n"), made.namespace("n")
+        await mine.set("a", 1)
+        await mine.refresh()
+        await others.set("a", "of another")
+        await mine.set("b", 1)
+        assert mine.state["a"] == 1
+        await raised(StaleSessionError, mine.update({"a": "unseen"}, if_revision=mine.revision))
+        await mine.refresh()
+        await mine.set("b", 2)
+        assert await mine.update({"a": "seen"}, if_revision=mine.revision) == mine.revision
+
+    async def test_a_batch_moves_the_revision_no_further_than_its_calls(self, cache: Cache) -> None:
+        made = await cache.create("ada", state={"a": 1})
+        await (await cache.get("ada", made.id)).set("a", "of another")
+        async with cache.batch() as batch:
+            batch.on(made).set("b", 1)
+            batch.on(made).get("a")
+        await raised(StaleSessionError, made.update({"a": "unseen"}, if_revision=made.revision))
+
     async def test_shared_and_temp_writes_leave_the_revision_alone(self, cache: Cache) -> None:
         made = await cache.create("ada", state={"a": 1})
         before = (made.revision, made.updated_at)

@@ -7,6 +7,7 @@ from tests.mutants.mutation import Mutation
 _LUA = "sessioncache/hot/lua/"
 _OLD = "gaps/test_old_lives.py::test_"
 _ONCE = "scripts/test_once.py::test_"
+_SEEN = "conformance/test_memory.py::TestRevisions::test_the_revision_stands_for_what_the_state_shows"
 
 MUTATIONS = (
     Mutation(
@@ -80,5 +81,29 @@ MUTATIONS = (
         "math.max(0, math.min(gap, 5000000))",
         "0",
         (_ONCE + "ids_are_forgotten_in_the_end",),
+    ),
+    Mutation(
+        "the revision runs ahead of the state",
+        "R5",
+        "sessioncache/state.py",
+        "if layer.revision == done.values_before:",
+        "if True:",
+        (_SEEN,),
+    ),
+    Mutation(
+        "the revision stays where it was read",
+        "R5",
+        "sessioncache/state.py",
+        "if layer.revision == done.values_before:",
+        "if False:",
+        (_SEEN,),
+    ),
+    Mutation(
+        "a write tells the revision of the scope for that of its values",
+        "R5",
+        _LUA + "writing.lua",
+        "results, p.r, p.v}",
+        "results, p.r, p.r}",
+        ("conformance/test_valkey_sqlite.py::TestRevisions::test_what_is_no_value_does_not_make_the_revision_stale",),
     ),
 )
