@@ -14,7 +14,7 @@ from sessioncache.hot.link import HotLink, Reply, drop
 class FakeLink(HotLink):
     """Behaves like the link over one connection, without sharing any."""
 
-    async def _send(self, packed: list[bytes], replies: int) -> list[Reply]:
+    async def _send(self, packed: list[bytes], replies: int, *, is_large: bool = False) -> list[Reply]:
         connection = await self.connect()
         try:
             async with asyncio.timeout_at(attempt_deadline()):

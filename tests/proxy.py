@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+_CHUNK = 16_384
+
 
 class Proxy:
     """Listens on a port of the loopback interface; use it as an asynchronous context manager."""
@@ -26,6 +28,10 @@ class Proxy:
         """Bytes that clients have sent."""
         self.answered = 0
         """Bytes that the server has sent, held back or not."""
+        self._allowed: int | None = None
+        self._rest = asyncio.Event()
+        self.seconds_a_chunk = 0.0
+        """How long 16 KiB of answers take, and as many of requests: a slow link."""
         self.port = 0
 
     async def __aenter__(self) -> Self:
@@ -71,6 +77,11 @@ class Proxy:
         """Let requests through to the server and keep its answers back."""
         self._answering.clear()
 
+    def hold_answers_after(self, count: int) -> None:
+        """Let so many bytes of answers through, and keep back what follows on the connection that they end on."""
+        self._allowed = count
+        self._rest.clear()
+
     def stall(self) -> None:
         """Let nothing through any more, in either direction."""
         self._asking.clear()
@@ -78,6 +89,8 @@ class Proxy:
 
     def resume(self) -> None:
         """Let everything through again, what was held back first."""
+        self._allowed = None
+        self._rest.set()
         self._asking.set()
         self._answering.set()
 
@@ -91,8 +104,9 @@ class Proxy:
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
-            while data := await reader.read(65536):
+            while data := await reader.read(_CHUNK):
                 await self._asking.wait()
+                await self._take_time()
                 self.asked += len(data)
                 writer.write(data)
                 await writer.drain()
@@ -100,12 +114,30 @@ class Proxy:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
-            while data := await reader.read(65536):
+            while data := await reader.read(_CHUNK):
                 self.answered += len(data)
                 await self._answering.wait()
+                if self._allowed is not None:
+                    data = await self._part_of(data, writer)
+                await self._take_time()
                 writer.write(data)
                 await writer.drain()
         self._close(writer)
+
+    async def _take_time(self) -> None:
+        if self.seconds_a_chunk:
+            await asyncio.sleep(self.seconds_a_chunk)
+
+    async def _part_of(self, data: bytes, writer: asyncio.StreamWriter) -> bytes:
+        """What is to follow; once the rest is let through, if not all of it is allowed now."""
+        allowed = self._allowed or 0
+        if len(data) <= allowed:
+            self._allowed = allowed - len(data)
+            return data
+        self._allowed = None
+        writer.write(data[:allowed])
+        await self._rest.wait()
+        return data[allowed:]
 
     def _close(self, writer: asyncio.StreamWriter) -> None:
         self._writers.discard(writer)

@@ -24,7 +24,7 @@ from sessioncache.deadline import attempt_deadline
 from sessioncache.errors import ConfigurationError
 from sessioncache.hot.addresses import check_url
 from sessioncache.hot.faults import ELSEWHERE, connection_failure, explain, not_executed, not_served, unanswered
-from sessioncache.hot.line import LateError, Line, LostError
+from sessioncache.hot.line import LARGE, LateError, Line, LostError
 from sessioncache.hot.scripts import Script
 
 logger = logging.getLogger(__name__)
@@ -55,6 +55,8 @@ class HotLink:
         self.client = client
         self._owned = owned
         self._line: Line | None = None
+        self._large_line: Line | None = None
+        """What takes long to come or go has a connection of its own, so that nobody else waits for it."""
         self._making = asyncio.Lock()
         self._closed = False
         self._left: list[Callable[[], None]] = []
@@ -76,12 +78,14 @@ class HotLink:
             ) from None
         return cls(client, owned=True)
 
-    async def call(self, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Reply:
-        """The reply of one script."""
+    async def call(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], *, is_large: bool = False
+    ) -> Reply:
+        """The reply of one script; `is_large`: it may take long to come."""
         call = evaluation(script, keys, args)
-        (reply,) = await self._send([pack_command(call)], 1)  # type: ignore[arg-type]
+        (reply,) = await self._send([pack_command(call)], 1, is_large=is_large)  # type: ignore[arg-type]
         if isinstance(reply, NoScriptError):
-            (reply,) = await self._exchange(_with_texts([call], {script.sha: script}))
+            (reply,) = await self._exchange(_with_texts([call], {script.sha: script}), is_large=is_large)
         if isinstance(reply, ResponseError):
             raise explain(reply)
         return reply
@@ -98,12 +102,12 @@ class HotLink:
                 raise explain(reply)
         return replies
 
-    async def ask(self, request: Request) -> list[Reply]:
+    async def ask(self, request: Request, *, is_large: bool = False) -> list[Reply]:
         """The replies to a request, one round trip; a failed one raises after all were read."""
-        replies = await self._send(request.packed, len(request.commands))
+        replies = await self._send(request.packed, len(request.commands), is_large=is_large)
         for reply in replies:
             if isinstance(reply, NoScriptError):
-                replies = await self.exchange(request.commands, request.scripts)
+                replies = await self.exchange(request.commands, request.scripts, is_large=is_large)
                 break
         for reply in replies:
             if isinstance(reply, ResponseError):
@@ -121,30 +125,34 @@ class HotLink:
         """What the server tells of itself: names and values of some sections of INFO."""
         return parse_info(await self.command(b"INFO", *sections))
 
-    async def exchange(self, commands: Sequence[Sequence[Argument]], scripts: dict[bytes, Script]) -> list[Reply]:
+    async def exchange(
+        self, commands: Sequence[Sequence[Argument]], scripts: dict[bytes, Script], *, is_large: bool = False
+    ) -> list[Reply]:
         """Send commands in one round trip; the replies in order, errors of Redis among them."""
         if not commands:
             return []
-        replies = await self._exchange(commands)
+        replies = await self._exchange(commands, is_large=is_large)
         for each in (False, True):
             unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
             if not unknown:
                 break
-            answers = await self._exchange(_with_texts([commands[place] for place in unknown], scripts, each=each))
+            again = _with_texts([commands[place] for place in unknown], scripts, each=each)
+            answers = await self._exchange(again, is_large=is_large)
             for place, answer in zip(unknown, answers, strict=True):
                 replies[place] = answer
         return replies
 
-    async def _exchange(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
-        return await self._send(pack(commands), len(commands))
+    async def _exchange(self, commands: Sequence[Sequence[Argument]], *, is_large: bool = False) -> list[Reply]:
+        return await self._send(pack(commands), len(commands), is_large=is_large)
 
-    async def _send(self, packed: list[bytes], replies: int) -> list[Reply]:
+    async def _send(self, packed: list[bytes], replies: int, *, is_large: bool = False) -> list[Reply]:
+        is_large = is_large or sum(map(len, packed)) > LARGE
         while True:
-            line = self._line if self._line is not None and self._line.usable else await self._new_line()
+            line = self._line_for(is_large=is_large) or await self._new_line(is_large=is_large)
             until = attempt_deadline()
             if until <= asyncio.get_running_loop().time():
                 raise not_executed("there was no time left to ask Redis")
-            exchange = line.send(packed, replies, until)
+            exchange = line.send(packed, replies, until, is_large=is_large)
             try:
                 answers = await exchange.answer
             except LateError as error:
@@ -155,7 +163,7 @@ class HotLink:
                     raise unanswered("no answer from Redis: ConnectionError") from error
                 continue
             except asyncio.CancelledError:
-                line.settle()
+                line.give_up(exchange)
                 raise
             for answer in answers:
                 if isinstance(answer, ELSEWHERE):
@@ -168,22 +176,39 @@ class HotLink:
 
     def _leave(self, line: Line, why: RedisError) -> None:
         """Behind one address another server may be the primary by now: only a new connection finds it."""
-        line.retire()
+        for one in (line, *self._lines()):
+            one.retire()
         for tell in self._left:
             tell()
         if isinstance(why, RedisConnectionError):
             raise not_served(why) from why
 
-    async def _new_line(self) -> Line:
+    def _line_for(self, *, is_large: bool) -> Line | None:
+        """The connection to use, if there is one that can be used now."""
+        line = self._large_line if is_large else self._line
+        return line if line is not None and line.usable and (is_large or not line.is_held_up) else None
+
+    async def _new_line(self, *, is_large: bool) -> Line:
         if self._closed:
             raise ConfigurationError("this cache has been closed")
         try:
             async with asyncio.timeout_at(attempt_deadline()), self._making:
-                if self._line is None or not self._line.usable:
-                    self._line = Line(await self.connect())
-                return self._line
+                return self._line_for(is_large=is_large) or self._put(Line(await self.connect()), is_large=is_large)
         except TimeoutError as error:
             raise connection_failure(error, is_tls=self._is_tls) from None
+
+    def _put(self, line: Line, *, is_large: bool) -> Line:
+        """Use a new connection; one that a large answer holds up is for such answers from now on."""
+        if is_large:
+            self._large_line = line
+            return line
+        before, self._line = self._line, line
+        if before is not None and before.usable:
+            if self._line_for(is_large=True) is None:
+                self._large_line = before
+            else:
+                before.retire()
+        return line
 
     async def connect(self) -> AbstractConnection:
         """A new connection, which the caller closes with `drop`.
@@ -208,15 +233,19 @@ class HotLink:
         return issubclass(self.client.connection_pool.connection_class, SSLConnection)
 
     async def drop_idle(self) -> None:
-        """Close the connection, if no call uses it now."""
-        if self._line is not None and self._line.idle:
-            self._line.close()
+        """Close the connections that no call uses now."""
+        for line in self._lines():
+            if line.idle:
+                line.close()
+
+    def _lines(self) -> list[Line]:
+        return [line for line in (self._line, self._large_line) if line is not None]
 
     async def aclose(self) -> None:
-        """Close our connection, once all calls under way have ended; the caller's client stays open."""
+        """Close our connections, once all calls under way have ended; the caller's client stays open."""
         self._closed = True
-        if self._line is not None:
-            self._line.retire()
+        for line in self._lines():
+            line.retire()
         if self._owned:
             await self.client.aclose()
 

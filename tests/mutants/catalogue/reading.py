@@ -9,6 +9,7 @@ _STATE = "sessioncache/state.py"
 _READ = "sessioncache/hot/lua/read.lua"
 _REFUSALS = "client/test_refusals.py::test_"
 _LINES = "client/test_lines.py::test_"
+_LARGE = "client/test_large_answers.py::test_"
 _KNOWN = "unit/test_known.py::test_"
 _UNCHANGED = "client/test_unchanged.py"
 
@@ -97,9 +98,49 @@ MUTATIONS = (
         "one time-out ends all",
         "shared pipelines",
         _LINE,
-        "            if exchange.until <= now:\n",
+        "            if exchange.until <= now and not self._goes_on(exchange, moved_at):\n",
         "            if True:\n",
         (_LINES + "each_call_has_a_time_of_its_own_and_the_late_connection_serves_who_waits",),
+    ),
+    Mutation(
+        "an answer that is coming is given up",
+        "large answers",
+        _LINE,
+        "        return exchange.until > self._loop.time()\n",
+        "        return False\n",
+        (_LARGE + "an_answer_that_is_coming_is_waited_for",),
+    ),
+    Mutation(
+        "an answer that stopped coming is waited for",
+        "large answers",
+        _LINE,
+        "min(moved_at + _PATIENCE, exchange.latest)",
+        "exchange.latest",
+        (_LARGE + "an_answer_that_stopped_coming_is_given_up",),
+    ),
+    Mutation(
+        "small calls wait behind a large answer",
+        "large answers",
+        _LINE,
+        "        return self._partial > LARGE and self._loop.time() - self._since > _SLOW\n",
+        "        return False\n",
+        (_LARGE + "small_calls_do_not_wait_behind_a_large_answer",),
+    ),
+    Mutation(
+        "a large request goes with the small ones",
+        "large answers",
+        "sessioncache/hot/link.py",
+        "is_large or sum(map(len, packed)) > LARGE",
+        "is_large",
+        (_LARGE + "a_large_request_goes_over_a_connection_of_its_own",),
+    ),
+    Mutation(
+        "each time-out looks at all deadlines",
+        "large answers",
+        _LINE,
+        "max(soonest, now + _SPACING * looked_at)",
+        "soonest",
+        (_LARGE + "the_more_wait_the_longer_until_all_deadlines_are_looked_at_again",),
     ),
     Mutation(
         "the answer of a call that was given up is the next one's",
