@@ -99,7 +99,7 @@ async def _heat(tiers: Tiers, sessions: int) -> None:
     """Bring sessions that SQL has into Redis, clean."""
     await tiers.registrar.register(range(BUCKETS))
     found = await Incarnations(tiers.link, tiers.layout).current(range(BUCKETS), {})
-    current = {bucket: incarnation for bucket, (incarnation, _) in found.items()}
+    current = {bucket: one.id for bucket, one in found.items()}
     commands: list[Sequence[Argument]] = []
     for number in range(sessions):
         commands += _hot(tiers, number, current)

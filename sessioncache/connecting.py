@@ -148,13 +148,15 @@ def _check_embedded(settings: CacheSettings) -> None:
 
 
 @asynccontextmanager
-async def open_tiers(redis_url: str, database_url: str, settings: CacheSettings) -> AsyncIterator[Tiers]:
-    """Both tiers, checked."""
+async def open_tiers(
+    redis_url: str, database_url: str, settings: CacheSettings, *, adopt: bool = False
+) -> AsyncIterator[Tiers]:
+    """Both tiers, checked; `adopt`: Redis is to belong to this database from now on."""
     tiers = _tiers(redis_url, database_url, settings)
     try:
         tiers.home.check()
         with within(settings.timeout):
-            await tiers.installation.check()
+            await (tiers.installation.adopt() if adopt else tiers.installation.check())
         yield tiers
     finally:
         await tiers.aclose()

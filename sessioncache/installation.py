@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sessioncache.deadline import within
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
@@ -36,16 +36,36 @@ _PAUSE = 5.0
 """Seconds after which SQL is looked for again when it is away."""
 
 
+_STRANGE = (
+    "this Redis is in use with another database, and this one has no record of an installation: it is not the one that"
+    " Redis was used with. See that the database's URL (host, name, schema) is right; give a new installation a prefix"
+    " of its own; if this database is to take the other one's place for good: `sessioncache db adopt`"
+)
+
+
+class Owned(Protocol):
+    """Who has to know which database Redis belongs to."""
+
+    database: str
+
+
 class Installation:
     """Checks, once, that servers, schema, settings and both tiers belong together."""
 
     def __init__(
-        self, link: HotLink, incarnations: Incarnations, durable: DurableTier, settings: CacheSettings
+        self,
+        link: HotLink,
+        incarnations: Incarnations,
+        durable: DurableTier,
+        settings: CacheSettings,
+        owned: Sequence[Owned],
     ) -> None:
+        """`owned`: who is told the id of the installation as soon as it is known."""
         self._link = link
         self._incarnations = incarnations
         self._durable = durable
         self._ours = record_of(settings)
+        self._owned = owned
         self._busy = asyncio.Lock()
         self.checked = False
         self._again = 0.0
@@ -61,6 +81,7 @@ class Installation:
             await self._check_server()
             hot = await self._incarnations.read_record()
             _compare("Redis", hot, self._ours)
+            self._belongs_to(hot.get(INSTALLATION, ""))
             try:
                 with within(_PATIENCE) if hot else nullcontext():
                     await self._check_durable(hot)
@@ -76,18 +97,55 @@ class Installation:
         from sessioncache.durable.migrate import check_schema
 
         await check_schema(self._durable.engine)
-        stored = await self._durable.read_layout()
-        _compare("the database", stored, self._ours)
-        record = {**self._ours, INSTALLATION: hot.get(INSTALLATION) or secrets.token_hex(8)}
-        if not stored:
-            stored = await self._durable.record_layout(record)
-            _compare("the database", stored, self._ours)
+        stored = await self._read_stored()
+        if INSTALLATION not in stored:
+            if hot:
+                raise ConfigurationError(_STRANGE)
+            stored = await self._record(secrets.token_hex(8))
         if not hot:
             hot = await self._incarnations.write_record({name: stored[name] for name in (*self._ours, INSTALLATION)})
         if hot[INSTALLATION] != stored[INSTALLATION]:
             raise ConfigurationError(
                 "this Redis belongs to another database: give it a prefix of its own, or the database it was used with"
             )
+        self._belongs_to(stored[INSTALLATION])
+
+    async def _read_stored(self) -> dict[str, str]:
+        """The record of the database, as far as there is one; other rows of its table mean nothing."""
+        stored = await self._durable.read_layout()
+        stored = {name: stored[name] for name in (*self._ours, INSTALLATION) if name in stored}
+        _compare("the database", stored, self._ours)
+        return stored
+
+    async def _record(self, installation: str) -> dict[str, str]:
+        """Record an installation where there is none; what is recorded then."""
+        await self._durable.record_layout({**self._ours, INSTALLATION: installation})
+        return await self._read_stored()
+
+    def _belongs_to(self, installation: str) -> None:
+        for one in self._owned:
+            one.database = installation
+
+    async def adopt(self) -> None:
+        """Let this Redis belong to this database from now on, which knows no installation yet, and no other one.
+
+        ConfigurationError where the database has an installation of its own, or something else does not fit.
+        """
+        from sessioncache.durable.migrate import check_schema
+
+        await self._check_server()
+        _compare("Redis", await self._incarnations.read_record(), self._ours)
+        await check_schema(self._durable.engine)
+        if INSTALLATION in await self._read_stored():
+            raise ConfigurationError(
+                "this database has an installation of its own: only a new one can take over a Redis"
+            )
+        installation = secrets.token_hex(8)
+        await self._incarnations.rewrite_record({**self._ours, INSTALLATION: installation})
+        if (await self._record(installation))[INSTALLATION] != installation:
+            raise ConfigurationError("another process has set this database up meanwhile: nothing more was changed")
+        self._belongs_to(installation)
+        self.checked = True
 
     async def _check_server(self) -> None:
         server = await self._link.info("server")
@@ -119,7 +177,7 @@ def record_of(settings: CacheSettings) -> dict[str, str]:
 
 
 def _compare(where: str, found: Mapping[str, str], ours: Mapping[str, str]) -> None:
-    different = [name for name in ours if found and found.get(name) != ours[name]]
+    different = [name for name in ours if name in found and found[name] != ours[name]]
     if different:
         told = ", ".join(f"{name} is {found.get(name)} there and {ours[name]} here" for name in different)
         raise ConfigurationError(f"{where} was set up differently: {told}")

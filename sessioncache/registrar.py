@@ -7,8 +7,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from sessioncache.deadline import within
 from sessioncache.durable.answers import Swap
-from sessioncache.errors import HotTierUnavailableError
+from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.hot.incarnations import Incarnations
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ logger = logging.getLogger(__name__)
 
 _ROUNDS = 8
 """Rounds in which others may have moved a fence meanwhile before we give up."""
+_PATIENCE = 1.0
+"""Seconds that SQL is waited for where Redis may be worked on without it."""
+_QUIET = 60.0
+"""Seconds in which a restart of Redis is told once."""
 
 
 class Registrar:
@@ -28,6 +33,7 @@ class Registrar:
         self._durable = durable
         self._busy = asyncio.Lock()
         self._wanted: set[int] = set()
+        self._quiet_until = 0.0
 
     async def register(self, buckets: Iterable[int]) -> None:
         """Register buckets; a Redis whose incarnation was replaced in SQL makes a new one first.
@@ -47,27 +53,48 @@ class Registrar:
         todo = sorted(set(buckets))
         async with self._busy:
             found = await self._incarnations.current(todo, {})
-            await self._rounds(todo, {bucket: incarnation for bucket, (incarnation, _) in found.items()})
+            await self._rounds(todo, {bucket: one.id for bucket, one in found.items()}, replaced=False)
 
-    async def _rounds(self, todo: list[int], unusable: Mapping[int, str]) -> None:
+    async def _rounds(self, todo: list[int], unusable: Mapping[int, str], *, replaced: bool = True) -> None:
         for _ in range(_ROUNDS):
-            unusable = await self._round(todo, unusable)
-            todo = sorted(unusable)
+            unusable = await self._round(todo, unusable, replaced=replaced)
+            todo, replaced = sorted(unusable), True
             if not todo:
                 return
-        raise HotTierUnavailableError(
-            "other processes keep replacing the incarnation of this Redis in SQL: two hot tiers?"
-        )
+        raise HotTierUnavailableError("other processes keep replacing the incarnation of this Redis in SQL: try again")
 
-    async def _round(self, buckets: list[int], unusable: Mapping[int, str]) -> dict[int, str]:
+    async def _round(self, buckets: list[int], unusable: Mapping[int, str], *, replaced: bool) -> dict[int, str]:
         """One try; what is still to be done, with the incarnation that must not be used again ('' if it may)."""
         # The row is read before Redis is asked: an incarnation that we saw earlier could be outdated by the swap.
-        fences = await self._durable.read_fences(buckets)
-        found = await self._incarnations.current(buckets, unusable)
-        swaps = await self._durable.swap_fences({b: (fences.get(b), inc) for b, (inc, _) in found.items()})
-        done = {b: found[b][0] for b, swap in swaps.items() if swap in (Swap.CURRENT, Swap.SWAPPED)}
-        await self._incarnations.confirm(done)
-        replaced = sum(1 for b, swap in swaps.items() if swap is Swap.SWAPPED and fences.get(b))
-        if replaced:
-            logger.warning("Redis may have forgotten something: %d buckets have a new incarnation", replaced)
-        return {b: found[b][0] if swap is Swap.REPLACED else "" for b, swap in swaps.items() if b not in done}
+        fences = await self._fences(buckets)
+        if fences is None:
+            return {}
+        found = await self._incarnations.current(buckets, unusable, replaced=replaced)
+        # R17: one that stays although the replid has changed stays only where SQL still names it.
+        lapsed = {b: one.id for b, one in found.items() if one.kept and fences.get(b) != one.id}
+        swaps = await self._durable.swap_fences({b: (fences.get(b), found[b].id) for b in buckets if b not in lapsed})
+        done = {b: found[b].id for b, swap in swaps.items() if swap in (Swap.CURRENT, Swap.SWAPPED)}
+        renewed = {b: fences[b] for b, swap in swaps.items() if swap is Swap.SWAPPED and fences.get(b)}
+        forgetful = {b for b, before in renewed.items() if found[b].before != before}
+        await self._incarnations.confirm(done, forgetful)
+        self._tell(len(renewed), len(forgetful))
+        return lapsed | {b: found[b].id if swap is Swap.REPLACED else "" for b, swap in swaps.items() if b not in done}
+
+    async def _fences(self, buckets: list[int]) -> dict[int, str] | None:
+        """What SQL names; None where SQL is away, and Redis has forgotten nothing: it may be worked on."""
+        try:
+            with within(_PATIENCE):
+                return await self._durable.read_fences(buckets)
+        except DurableTierUnavailableError:
+            if await self._incarnations.keep(buckets):
+                return None
+        return await self._durable.read_fences(buckets)
+
+    def _tell(self, renewed: int, forgetful: int) -> None:
+        """A restart is no reason for alarm as long as nothing shows that anything was lost."""
+        now = asyncio.get_running_loop().time()
+        if forgetful:
+            logger.warning("Redis may have forgotten something: %d buckets have a new incarnation", forgetful)
+        elif renewed and now >= self._quiet_until:
+            logger.info("Redis was started anew, as far as it can tell with all that it had")
+            self._quiet_until = now + _QUIET

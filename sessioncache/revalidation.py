@@ -43,7 +43,7 @@ class Revalidator:
             stored = await self._durable.read_everything(taken.place.ref, taken.incarnation)
             left = await self._merging.merge(taken, stored)
             merged = True
-            logger.info("revalidated scope %s: %d marks left", place.ref.id, left)
+            logger.debug("revalidated scope %s: %d marks left", place.ref.id, left)
         except FencedOff as fenced:
             await self._registrar.register(fenced.buckets)
         except TokenLost:

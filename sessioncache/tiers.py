@@ -60,7 +60,7 @@ class Tiers:
         self.revalidator = Revalidator(self.merging, durable, self.registrar)
         self.pressure = Pressure(self.backlog, settings)
         self.hydrator = Hydrator(self.hot, durable, self.registrar)
-        self.installation = Installation(link, incarnations, durable, settings)
+        self.installation = Installation(link, incarnations, durable, settings, [incarnations, self.hot.once])
 
     async def perform(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Call until everything is ready; repeat, with back-off up to the time-out, what certainly had no effect.

@@ -80,7 +80,7 @@ def _told(summary: dict[str, Any]) -> str:
 
 async def db(options: argparse.Namespace) -> int:
     """Upgrade or look at the schema, or flush everything again."""
-    if options.action == "restored":
+    if options.action in ("restored", "adopt"):
         return await _restored(options)
     engine = create_engine(_database_of(options))
     try:
@@ -113,7 +113,7 @@ async def _upgrade(engine: AsyncEngine) -> str:
 async def _restored(options: argparse.Namespace) -> int:
     async with (
         open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
-        open_tiers(*urls, CacheSettings(**installation_of(options))) as tiers,
+        open_tiers(*urls, CacheSettings(**installation_of(options)), adopt=options.action == "adopt") as tiers,
     ):
         marked = await remark_everything(tiers)
     if options.json:

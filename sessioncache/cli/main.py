@@ -94,6 +94,7 @@ def _add_database(commands: Any) -> None:
         "upgrade": "bring the schema up to date; several processes may do so at once",
         "current": "show the schema's revision",
         "check": "tell whether the schema is the one this version needs",
+        "adopt": "let a new database take the place of the one that Redis was used with; marks everything hot as dirty",
         "restored": "after a restored backup: mark everything hot as dirty, so that it is flushed again",
     }
     for name, text in told.items():

@@ -13,8 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sessioncache.durable import schema
 from sessioncache.durable.answers import Swap
 from sessioncache.durable.bulk import CLOCK, NOW
+from sessioncache.ownership import check_owner
 
 _CHUNK = 1000
+_NONE = "-"
+"""The installation of a database that has no record of one."""
 # Past SQLAlchemy, which would compile a statement with so many parameters each time.
 _LOCKING = {
     "postgresql": f"SELECT bucket, incarnation, {CLOCK['postgresql']} FROM {schema.fence.name}"
@@ -56,6 +59,7 @@ async def read_fences(connection: AsyncConnection, buckets: Iterable[int], *, lo
 
 async def swap_fences(connection: AsyncConnection, changes: Changes) -> dict[int, Swap]:
     """Bucket → (incarnation as read, new incarnation): swap where the fence is still as read."""
+    await _check_installation(connection, changes)
     # The history first: what it has by then, the fences read after it have had, even where no row was there to lock.
     past = await _registered(connection, changes)
     current = await read_fences(connection, changes, lock=True)
@@ -68,6 +72,15 @@ async def swap_fences(connection: AsyncConnection, changes: Changes) -> dict[int
     outrun = await _insert_absent(connection, {bucket: new for bucket, new in swapped.items() if bucket not in current})
     await _insert(connection, schema.incarnation, {b: new for b, new in swapped.items() if b not in outrun})
     return verdicts | dict.fromkeys(outrun, Swap.MOVED)
+
+
+async def _check_installation(connection: AsyncConnection, changes: Changes) -> None:
+    """R18: what was made for another database is not registered here, whatever the URL led to before."""
+    if changes:
+        query = select(schema.layout.c.value).where(schema.layout.c.name == "installation")
+        installation = (await connection.execute(query)).scalar()
+        for _, new in changes.values():
+            check_owner(new, installation or _NONE)
 
 
 def _verdict(current: str | None, old: str | None, new: str, known: bool) -> Swap:

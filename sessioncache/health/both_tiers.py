@@ -19,9 +19,11 @@ _REFUSED = "use the settings that it was set up with, or another prefix or datab
 
 def judge_layout(hot: Record | None, durable: Record | None, ours: Record) -> Finding:
     """Whether both tiers were set up with our limits, and for each other; None: that tier could not be asked."""
+    if durable is not None:  # other rows of its table mean nothing
+        durable = {name: durable[name] for name in (*ours, INSTALLATION) if name in durable}
     records = {"Redis": hot, "the database": durable}
     for where, record in records.items():
-        if different := [name for name in ours if record and record.get(name) != ours[name]]:
+        if different := [name for name in ours if record and name in record and record[name] != ours[name]]:
             told = ", ".join(f"{name} is {(record or {}).get(name)} there and {ours[name]} here" for name in different)
             return bad("layout", f"{where} was set up differently: {told}", _REFUSED)
     if hot and durable:
@@ -40,8 +42,9 @@ def _half_recorded(hot: Record, durable: Record) -> Finding:
         found = "the database knows this installation, Redis does not: Redis is new, or has forgotten everything"
         return warning("layout", found, "nothing, if that was intended: the next cache or worker sets Redis up")
     if hot:
-        found = "Redis knows this installation, the database does not"
-        return warning("layout", found, "is it the right database?  If it was replaced: `sessioncache db restored`")
+        found = "this Redis is in use with another database, and this one has no record of an installation"
+        advice = "use the right database; if this one takes its place for good: `sessioncache db adopt`"
+        return bad("layout", found, advice)
     return good("layout", "nothing is recorded yet: the first cache or worker does that")
 
 
@@ -63,8 +66,12 @@ def judge_buckets(hot: Mapping[int, Incarnation], fences: Mapping[int, str] | No
     return good("buckets", f"{told} are in use, all registered")
 
 
-def judge_incarnations(history: History, *, embedded: bool) -> Finding:
-    """How often Redis may have forgotten something.  The embedded server starts anew for its first user each time."""
+def judge_incarnations(history: History, *, forgetful: int = 0, kept: bool = True, embedded: bool = False) -> Finding:
+    """How often Redis may have forgotten something.
+
+    `forgetful`: buckets of which it had lost something the last time.  `kept`: whether a restart keeps what it has.
+    The embedded server starts anew for its first user each time.
+    """
     if not history.last_day:
         return good("incarnations", "no change within a day")
     found = (
@@ -73,6 +80,10 @@ def judge_incarnations(history: History, *, embedded: bool) -> Finding:
     )
     if embedded:
         return good("incarnations", f"{found}: one for each start of the embedded server")
+    if kept and not forgetful:
+        return good("incarnations", f"{found}: Redis was started anew, and nothing shows that it had lost anything")
+    if forgetful:
+        found = f"{found}; {forgetful} buckets came back older, empty, or from a replica that was promoted"
     advice = "look for its cause: Redis was restarted, failed over or emptied, and what it lost before a flush is gone"
     return warning("incarnations", found, advice)
 

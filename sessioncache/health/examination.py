@@ -90,7 +90,10 @@ def _of_both(
     if redis and redis.pulse:
         findings.append(judge_buckets(redis.pulse.incarnations, sql.fences if sql else None))
     if sql and sql.history:
-        findings.append(judge_incarnations(sql.history, embedded=bool(targets.embedded)))
+        forgetful = sum(one.forgot for one in redis.pulse.incarnations.values()) if redis and redis.pulse else 0
+        kept = not redis or redis.info.get("aof_enabled") == "1"
+        embedded = bool(targets.embedded)
+        findings.append(judge_incarnations(sql.history, forgetful=forgetful, kept=kept, embedded=embedded))
     findings.append(judge_clocks(redis.offset if redis else None, sql.offset if sql else None))
     return findings
 

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
+from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.link import HotLink
+from sessioncache.hot.link import HotLink, Reply
 from sessioncache.hot.scripts import load_script
+from sessioncache.ownership import tag_of
+
+
+class Current(NamedTuple):
+    """The incarnation that a bucket has now."""
+
+    id: str
+    registered: bool
+    """Whether SQL is known to know it."""
+    kept: bool = False
+    """Whether it is registered, but SQL's fence has to name it still."""
+    before: str = ""
+    """Of one that is not registered: the one before, if Redis, as far as it can tell, still had all of it."""
 
 
 class Incarnations:
@@ -16,20 +31,37 @@ class Incarnations:
     def __init__(self, link: HotLink, layout: Layout) -> None:
         self._link = link
         self._layout = layout
+        self.database = ""
+        """The installation of the database that this process works with, once that is known."""
 
-    async def current(self, buckets: Sequence[int], unusable: Mapping[int, str]) -> dict[int, tuple[str, bool]]:
-        """Each bucket's incarnation, and whether SQL is known to know it; new where Redis forgot or it is unusable."""
+    async def current(
+        self, buckets: Sequence[int], unusable: Mapping[int, str], *, replaced: bool = False
+    ) -> dict[int, Current]:
+        """Each bucket's incarnation; new where Redis forgot or it is unusable; `replaced`: since SQL has replaced it.
+
+        HotTierUnavailableError where SQL replaces one after the other: another Redis does the same.
+        """
         calls = [
-            ([self._layout.control(b)], (secrets.token_urlsafe(9).encode(), unusable.get(b, "").encode()))
-            for b in buckets
+            ([self._layout.control(b)], (self._new_id(), unusable.get(b, "").encode(), int(replaced))) for b in buckets
         ]
         replies = await self._link.call_many(load_script("incarnation"), calls)
-        return {b: (reply[0].decode(), reply[1] == 1) for b, reply in zip(buckets, replies, strict=True)}
+        return {b: _current(reply) for b, reply in zip(buckets, replies, strict=True)}
 
-    async def confirm(self, incarnations: Mapping[int, str]) -> None:
-        """Note that SQL's fence names these; a bucket that has another one by now stays unregistered."""
-        calls = [([self._layout.control(b)], (inc.encode(),)) for b, inc in incarnations.items()]
+    def _new_id(self) -> bytes:
+        return f"{secrets.token_urlsafe(9)}{tag_of(self.database)}".encode()
+
+    async def confirm(self, incarnations: Mapping[int, str], forgetful: Collection[int] = ()) -> None:
+        """Note that SQL's fence names these; a bucket that has another one by now stays unregistered.
+
+        `forgetful`: buckets of which Redis had lost something.
+        """
+        calls = [([self._layout.control(b)], (inc.encode(), int(b in forgetful))) for b, inc in incarnations.items()]
         await self._link.call_many(load_script("registered"), calls)
+
+    async def keep(self, buckets: Sequence[int]) -> bool:
+        """Work on with what there is; False where SQL does not know an incarnation, or Redis may have forgotten."""
+        calls = [([self._layout.control(b)], (b"", 0)) for b in buckets]
+        return all(reply[0] == b"ok" for reply in await self._link.call_many(load_script("registered"), calls))
 
     async def read_record(self) -> dict[str, str]:
         """What this Redis was set up with; empty for one that was never used."""
@@ -38,8 +70,21 @@ class Incarnations:
             return {name.decode(): value.decode() for name, value in reply.items()}
         return {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
 
+    async def rewrite_record(self, values: Mapping[str, str]) -> None:
+        """Note what this Redis is set up with from now on, whatever was noted."""
+        await self._link.command(b"HSET", self._layout.record, *(part for pair in values.items() for part in pair))
+
     async def write_record(self, values: Mapping[str, str]) -> dict[str, str]:
         """Note what this Redis is set up with, if nothing has been noted yet; what is noted now."""
         args = [part.encode() for pair in values.items() for part in pair]
         reply = await self._link.call(load_script("record"), [self._layout.record], args)
         return {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
+
+
+def _current(reply: Reply) -> Current:
+    if reply[0] == b"contended":
+        raise HotTierUnavailableError(
+            "another Redis works with this database, too, and each takes it from the other: stop one of them"
+            " (two hot tiers, or a primary that was deposed and lives on)"
+        )
+    return Current(reply[0].decode(), reply[1] == 1, reply[1] == 2, reply[2].decode())

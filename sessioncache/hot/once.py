@@ -14,6 +14,7 @@ from sessioncache.hot.faults import is_not_executed, is_repeatable, is_unanswere
 from sessioncache.hot.layout import Place
 from sessioncache.hot.link import Argument, HotLink, Reply
 from sessioncache.hot.scripts import Script
+from sessioncache.ownership import check_owner
 from sessioncache.settings import OPERATION_ID_LIFETIME
 
 Build = Callable[[Sequence[Argument]], list[Argument]]
@@ -28,10 +29,14 @@ class Once:
     def __init__(self, link: HotLink) -> None:
         self._link = link
         self._incarnations: dict[int, bytes] = {}
+        self.database = ""
+        """The installation of the database that this process works with, once that is known."""
 
     def learn(self, bucket: int, incarnation: bytes) -> None:
-        """A reply has shown the incarnation of a bucket."""
-        self._incarnations[bucket] = incarnation
+        """A reply has shown the incarnation of a bucket.  ConfigurationError where it belongs to another database."""
+        if self._incarnations.get(bucket) != incarnation:
+            check_owner(incarnation.decode(), self.database)
+            self._incarnations[bucket] = incarnation
 
     async def call(self, script: Script, place: Place, keys: Sequence[bytes], build: Build) -> Reply:
         """The reply of a script that changes something.  OutcomeUnknownError where it cannot be told whether it did."""
@@ -58,6 +63,7 @@ class Once:
     async def _look_up(self, place: Place) -> bytes:
         """The incarnation of a bucket that this process has not met yet; the script compares it again."""
         found: bytes | None = await self._link.command(b"HGET", place.control, b"incarnation")
+        check_owner((found or b"").decode(), self.database)
         return found or b""
 
     async def _repeat(self, script: Script, keys: Sequence[bytes], args: list[Argument]) -> Reply | None:

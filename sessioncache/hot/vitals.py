@@ -51,6 +51,8 @@ class Incarnation:
     """Empty for a bucket that was never used, or that Redis forgot."""
     registered: bool
     """Whether SQL is known to know it; else whoever uses the bucket next registers it."""
+    forgot: bool = False
+    """Whether it was made since Redis had lost something, or may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +178,9 @@ class _Bucket:
 
 
 def _bucket(reply: Reply) -> _Bucket:
-    identity, registered, dirty, counted, entries, oldest, dead, told = reply
+    identity, registered, dirty, counted, entries, oldest, dead, told, forgot = reply
     counters = {name.decode(): int(value) for name, value in zip(told[::2], told[1::2], strict=True)}
-    incarnation = Incarnation(identity.decode(), registered == 1)
+    incarnation = Incarnation(identity.decode(), registered == 1, forgot == 1)
     return _Bucket(incarnation, dirty, counted, entries, int(oldest), dead, counters)
 
 

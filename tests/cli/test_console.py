@@ -59,7 +59,7 @@ def program(urls: Urls, *words: str, **options: int) -> subprocess.Popen[bytes]:
 def helps() -> list[tuple[str, ...]]:
     """Every command."""
     sessions_, letters = ("list", "show", "delete", "fork", "export"), ("list", "show", "retry", "drop")
-    database = ("upgrade", "current", "check", "restored")
+    database = ("upgrade", "current", "check", "adopt", "restored")
     groups = {"sessions": sessions_, "dead": letters, "db": database}
     alone = [("demo",), ("replay",), ("flush",), ("top",), ("doctor",), *((group,) for group in groups)]
     return [(), *alone, *((group, action) for group, actions in groups.items() for action in actions)]

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from sessioncache import ConfigurationError, SchemaVersionError, SessionCache
+from sessioncache import (
+    ConfigurationError,
+    HotTierUnavailableError,
+    SchemaVersionError,
+    SessionCache,
+    SessionCacheError,
+)
+from sessioncache.cli.main import main
 from sessioncache.durable.engine import create_engine
 from tests.conftest import StartRedis
-from tests.helpers import Urls, connect, execute, start_worker, upgrade
+from tests.helpers import Urls, connect, drain, execute, open_worker, session, start_worker, stored_values, upgrade
 
 
 async def test_a_database_without_schema_is_refused(valkey_url: str, database_url: str) -> None:
@@ -69,6 +77,99 @@ async def test_a_redis_of_another_database_is_refused(urls: Urls, sqlite_url: st
         pass
     with pytest.raises(ConfigurationError, match="belongs to another database"):
         await connect(Urls(urls.redis, other))
+
+
+async def new_database(tmp_path: Path) -> str:
+    """A database with our schema and no record of an installation."""
+    other = f"sqlite:///{tmp_path}/other.db"
+    await upgrade(other)
+    return other
+
+
+async def test_r18_a_database_without_a_record_is_refused_by_a_redis_in_use(urls: Urls, tmp_path: Path) -> None:
+    async with connect(urls) as cache:
+        await (await cache.create("ada", session_id="s1")).set("k", 1)
+    strange = Urls(urls.redis, await new_database(tmp_path))
+    with pytest.raises(ConfigurationError, match=r"no record of an installation.*db adopt"):
+        await connect(strange)
+    with start_worker(strange, "--once") as worker:
+        code, _, err = worker.finish()
+    assert (code, "db adopt" in err) == (2, True)
+    assert await drain(urls) > 0, "nothing went elsewhere"
+    assert stored_values(urls.database, session("ada", "s1")) == {"k": 1}
+
+
+async def test_r18_a_database_that_is_adopted_has_what_is_hot_and_the_other_one_is_told(
+    urls: Urls, tmp_path: Path
+) -> None:
+    strange = Urls(urls.redis, await new_database(tmp_path))
+    async with connect(urls) as cache:
+        early = await cache.create("ada", session_id="s1", state={"k": 1})
+        await drain(urls)
+        await early.set("late", 2)
+        assert await asyncio.to_thread(main, ["db", "adopt", *_named(strange)]) == 0
+        await drain(strange)
+        with pytest.raises(SessionCacheError):
+            await early.flush(1)
+        for call in (early.get("k"), early.set("k", 2), cache.create("ada")):
+            with pytest.raises(ConfigurationError, match="belongs to another database"):
+                await call
+    async with connect(strange) as cache:
+        assert await (await cache.get("ada", "s1")).get("k") == 1
+    assert stored_values(strange.database, session("ada", "s1")) == {"k": 1, "late": 2}
+    for stranger in (urls, strange):
+        with pytest.raises(ConfigurationError, match="belongs to another database"):
+            await connect(urls)
+        assert await asyncio.to_thread(main, ["db", "adopt", *_named(stranger)]) == 2, "it has an installation"
+
+
+def _named(urls: Urls) -> list[str]:
+    return ["--redis", urls.redis, "--database", urls.database]
+
+
+@pytest.mark.parametrize("kept", [(), ("layout",), ("layout", "fence")], ids=lambda kept: ",".join(kept) or "none")
+async def test_r18_a_database_that_was_exchanged_behind_its_url_is_noticed(urls: Urls, kept: tuple[str, ...]) -> None:
+    """The record and the fences of another installation may be there."""
+    async with connect(urls, timeout=2) as cache, open_worker(urls) as worker:
+        early = await cache.create("ada", session_id="s1", state={"k": 1})
+        for table in ("layout", "fence", "incarnation", "session", "state", "user_scope", "app_scope"):
+            if table not in kept:
+                execute(urls.database, f"DELETE FROM sessioncache_{table}")
+        if "layout" in kept:
+            strange = "UPDATE sessioncache_layout SET value = '0123456789abcdef' WHERE name = 'installation'"
+            execute(urls.database, strange)
+        if "fence" in kept:
+            execute(urls.database, "UPDATE sessioncache_fence SET incarnation = 'another.012345'")
+        with pytest.raises(ConfigurationError, match="another database"):
+            await worker.flush_once()
+        assert stored_values(urls.database, session("ada", "s1")) is None
+        with pytest.raises(SessionCacheError):
+            await early.flush(1)
+        with pytest.raises(ConfigurationError, match="belongs to another database"):
+            await cache.get("ada", "cold")
+
+
+async def test_a_stray_row_in_an_empty_record_is_no_installation(urls: Urls) -> None:
+    execute(urls.database, "INSERT INTO sessioncache_layout (name, value) VALUES ('last_probe', '')")
+    async with connect(urls) as cache:
+        await cache.create("ada", session_id="s1")
+    async with connect(urls) as cache:
+        assert (await cache.get("ada", "s1")).id == "s1"
+
+
+async def test_r17_two_redis_servers_on_one_database_are_told(urls: Urls, start_redis: StartRedis) -> None:
+    other = Urls(start_redis().url, urls.database)
+    async with connect(urls) as one, connect(other) as two:
+        await one.create("ada", session_id="s1")
+        await drain(urls)
+
+        async def fight() -> None:
+            for cache, where in ((two, other), (one, urls)) * 3:
+                await (await cache.get("ada", "s1")).set("k", 2)
+                await drain(where)
+
+        with pytest.raises(HotTierUnavailableError, match="another Redis works with this database"):
+            await fight()
 
 
 async def test_installations_with_prefixes_of_their_own_share_a_redis(urls: Urls, tmp_path: object) -> None:

@@ -46,10 +46,10 @@ DELAY = 1.0
 """Seconds of flush delay."""
 LEASE = 15.0
 """Seconds of claim lease."""
-REPLID = "replid"
-"""The key that stands for what INFO would tell, which fakeredis lacks."""
+INFO = "info:"
+"""What the keys begin with that stand for the sections of INFO, which fakeredis lacks."""
 
-_INFO = "call('INFO', 'replication')"
+_INFO = "call('INFO', section)"
 
 
 class Clock:
@@ -73,7 +73,7 @@ def adapted(name: str, flags: str | None = None) -> Script:
     first, body = load_script(name, flags).text.decode().split("\n", 1)
     assert first.startswith("#!lua")
     assert _INFO in body or "INFO" not in body
-    text = body.replace(_INFO, f"'role:master master_replid:' .. call('GET', '{REPLID}')").encode()
+    text = body.replace(_INFO, f"call('GET', '{INFO}' .. section)").encode()
     return Script(name, text, sha1(text).hexdigest().encode())
 
 
@@ -121,6 +121,8 @@ class Bench:
         self.merging = Merging(self.link, self.layout, idle_ttl=IDLE)
         self.letters = Letters(self.link, self.layout)
         self.leases = Leases(self.link)
+        self.replid = ""
+        """By which the server goes now."""
 
     @classmethod
     def fake(cls, clock: Clock) -> Self:
@@ -137,12 +139,24 @@ class Bench:
     async def register(self) -> dict[int, str]:
         """Let SQL know the incarnations of all buckets, as far as Redis is concerned."""
         found = await self.incarnations.current(range(BUCKETS), {})
-        await self.incarnations.confirm({bucket: inc for bucket, (inc, _) in found.items()})
-        return {bucket: inc for bucket, (inc, _) in found.items()}
+        await self.incarnations.confirm({bucket: one.id for bucket, one in found.items()})
+        return {bucket: one.id for bucket, one in found.items()}
 
     def fail_over(self, replid: str = "bb") -> None:
         """Another server is the primary now."""
-        self.raw.set(REPLID, replid)
+        self.tell(replid, run=replid)
+
+    def tell(self, replid: str, *, run: str = "aa", fed: int = 0, second: str = "0" * 40) -> None:
+        """Let INFO tell this of the server: its replid and the one before, its run, and bytes taken from a primary."""
+        told = f"role:master\r\nmaster_replid:{replid.ljust(40, 'x')}\r\nmaster_replid2:{second}\r\n"
+        self.replid = replid
+        self.raw.set(INFO + "replication", told)
+        self.raw.set(INFO + "server", f"run_id:{run}\r\n")
+        self.raw.set(INFO + "stats", f"total_net_repl_input_bytes:{fed}\r\n")
+
+    def hush(self) -> None:
+        """Let nothing be among the keys that is not of the installation."""
+        self.raw.delete(*(INFO + section for section in ("replication", "server", "stats")))
 
     # ---- scopes
 

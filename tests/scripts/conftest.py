@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.keys import check_keys
-from tests.scripts.bench import REPLID, Bench, Clock, install_clock
+from tests.scripts.bench import Bench, Clock, install_clock
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ async def fresh(clock: Clock) -> AsyncIterator[Bench]:
     bench = Bench.fake(clock)
     yield bench
     await bench.link.aclose()
-    bench.raw.delete(REPLID)
+    bench.hush()
     check_keys(bench.raw)
 
 

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from sessioncache.entries import Entry
-from sessioncache.hot.calls import Need, Operation, Part, Unready, UnreadyBuckets
+from sessioncache.errors import ConfigurationError, HotTierUnavailableError
+from sessioncache.hot.calls import Need, Operation, Part, Unready, UnreadyBuckets, Wanted
 from sessioncache.hot.layout import Place
 from sessioncache.hot.merging import Taken
-from tests.scripts.bench import BUCKETS, DELAY, LEASE, START, Bench, put
+from sessioncache.hot.tier import HotTier
+from sessioncache.ownership import check_owner
+from tests.scripts.bench import BUCKETS, DELAY, IDLE, LEASE, START, TEMP, Bench, put
 
 Call = Callable[[Bench, Place], Awaitable[Any]]
 
@@ -95,7 +98,88 @@ async def test_another_primary_means_a_new_incarnation(bench: Bench) -> None:
     first = await bench.register()
     bench.fail_over()
     found = await bench.incarnations.current(range(BUCKETS), {})
-    assert all(found[bucket] != (first[bucket], True) and not found[bucket][1] for bucket in found)
+    assert all(one.id != first[bucket] and not one.registered for bucket, one in found.items())
+
+
+async def test_a_first_replica_leaves_the_incarnation_to_be_confirmed(bench: Bench) -> None:
+    first = await bench.register()
+    await bench.create(bench.session())
+    bench.tell("bb")
+    found = await bench.incarnations.current(range(BUCKETS), {})
+    assert all((one.id, one.registered, one.kept) == (first[bucket], False, True) for bucket, one in found.items())
+    assert await refused(bench, "read"), "until it is confirmed"
+    await bench.incarnations.confirm(first)
+    await bench.read(bench.session())
+    assert (await bench.incarnations.current([0], {}))[0] == (first[0], True, False, "")
+
+
+FORGETTING: dict[str, dict[str, Any]] = {
+    "restarted": {"run": "bb"},
+    "fed by a primary": {"fed": 1},
+    "promoted": {"second": "a" * 40},
+}
+
+
+@pytest.mark.parametrize("told", FORGETTING.values(), ids=FORGETTING)
+async def test_another_replid_with_any_sign_of_forgetting_means_a_new_incarnation(
+    bench: Bench, told: dict[str, Any]
+) -> None:
+    first = await bench.register()
+    bench.tell("bb", **told)
+    assert await bench.incarnations.keep([0]) is False
+    await bench.incarnations.confirm(first)
+    assert await refused(bench, "claim"), "not confirmed"
+    assert (await bench.incarnations.current([0], {}))[0].id != first[0]
+
+
+async def test_with_sql_away_redis_is_worked_on_where_only_the_replid_has_changed(bench: Bench) -> None:
+    await bench.create(bench.session())
+    bench.tell("bb")
+    assert await bench.incarnations.keep(range(BUCKETS))
+    await bench.read(bench.session())
+
+
+async def test_with_sql_away_nothing_is_kept_that_sql_never_knew(fresh: Bench) -> None:
+    await fresh.incarnations.current(range(BUCKETS), {})
+    assert not await fresh.incarnations.keep([0])
+    assert fresh.ask("HGET", fresh.layout.control(0), "registered") == b"0"
+
+
+async def test_a_new_incarnation_tells_the_one_before_unless_something_is_missing(bench: Bench) -> None:
+    first = await bench.register()
+    bench.tell("bb", run="bb")
+    assert {one.before for one in (await bench.incarnations.current([0], {})).values()} == {first[0]}
+    bench.tell("cc", run="cc")
+    assert {one.before for one in (await bench.incarnations.current([0], {})).values()} == {first[0]}, "still"
+    bench.tell("dd", run="dd", second="a" * 40)
+    assert {one.before for one in (await bench.incarnations.current([0, 1], {})).values()} == {""}
+
+
+async def test_a_redis_that_is_replaced_again_within_a_minute_is_told_of_the_other_one(bench: Bench) -> None:
+    ids = await bench.register()
+    for _ in range(2):
+        ids = {0: (await bench.incarnations.current([0], {0: ids[0]}, replaced=True))[0].id}
+        await bench.incarnations.confirm(ids)
+        with pytest.raises(HotTierUnavailableError, match="another Redis"):
+            await bench.incarnations.current([0], {0: ids[0]}, replaced=True)
+        bench.clock.move(61)
+
+
+async def test_an_incarnation_bears_the_database_that_it_belongs_to(bench: Bench) -> None:
+    await bench.register()
+    bench.incarnations.database = "0123456789abcdef"
+    bench.tell("bb", run="bb")
+    found = await bench.register()
+    await bench.create(bench.session())
+    for ours in ("", "0123456789abcdef"):
+        bench.hot.once.database = ours
+        await bench.read(bench.session())
+    check_owner(found[0], "0123456789abcdef")
+    again = HotTier(bench.link, bench.layout, idle_ttl=IDLE, temp_ttl=TEMP)
+    again.once.database = "fedcba9876543210"
+    for call in (again.read([Wanted(bench.session())]), again.write([Part(bench.session(), [put("k", "1")])])):
+        with pytest.raises(ConfigurationError, match="belongs to another database"):
+            await call
 
 
 async def test_a_flushed_server_has_a_new_incarnation(bench: Bench) -> None:
@@ -108,21 +192,21 @@ async def test_a_flushed_server_has_a_new_incarnation(bench: Bench) -> None:
 async def test_an_incarnation_that_was_replaced_never_comes_back(bench: Bench) -> None:
     first = await bench.register()
     found = await bench.incarnations.current([0], {0: first[0]})
-    assert found[0] != (first[0], True)
-    assert not found[0][1]
+    assert found[0].id != first[0]
+    assert not found[0].registered
 
 
 async def test_an_outdated_confirmation_registers_nothing(bench: Bench) -> None:
     first = await bench.register()
     await bench.incarnations.current([0], {0: first[0]})
     await bench.incarnations.confirm({0: first[0]})
-    assert (await bench.incarnations.current([0], {}))[0][1] is False
+    assert (await bench.incarnations.current([0], {}))[0].registered is False
 
 
 async def test_a_confirmation_that_comes_after_a_failover_registers_nothing(fresh: Bench) -> None:
     found = await fresh.incarnations.current([0], {})
     fresh.fail_over()
-    await fresh.incarnations.confirm({0: found[0][0]})
+    await fresh.incarnations.confirm({0: found[0].id})
     assert fresh.ask("HGET", fresh.layout.control(0), "registered") == b"0"
 
 

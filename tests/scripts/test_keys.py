@@ -10,7 +10,7 @@ from sessioncache.hot.calls import Part
 from sessioncache.hot.layout import Layout, Place
 from sessioncache.revisions import encode_revision
 from tests.keys import check_keys
-from tests.scripts.bench import BUCKETS, REPLID, START, Bench, drop, put
+from tests.scripts.bench import BUCKETS, START, Bench, drop, put
 
 Harm = Callable[[Bench, Place, Place], object]
 
@@ -91,7 +91,7 @@ async def orderly(bench: Bench) -> tuple[Place, Place]:
     await bench.install(user)
     await bench.backlog.beat("w", "{}")
     await bench.claim(bucket=session.ref.bucket, everything=True)
-    bench.raw.delete(REPLID)
+    bench.hush()
     return session, user
 
 

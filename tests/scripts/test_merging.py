@@ -11,12 +11,12 @@ from sessioncache.hot.calls import Refused, TokenLost, Written
 from sessioncache.hot.layout import Place
 from sessioncache.revisions import ZERO, decode_revision, encode_revision
 from sessioncache.settings import TOMBSTONE_RETENTION
-from tests.scripts.bench import DELAY, IDLE, REPLID, SECOND, START, Bench, drop, put
+from tests.scripts.bench import DELAY, IDLE, SECOND, START, Bench, drop, put
 
 
 async def forget(bench: Bench) -> None:
     """Redis may have forgotten something: all that is hot is of an older incarnation."""
-    bench.fail_over(bench.ask("GET", REPLID).decode() + "b")
+    bench.fail_over(bench.replid + "b")
     await bench.register()
 
 

@@ -8,7 +8,7 @@ from sessioncache.entries import Entry
 from sessioncache.hot.calls import Dropped, Gone, Need, TokenLost, Unready, Wanted
 from sessioncache.hot.layout import Place
 from sessioncache.revisions import LARGEST, decode_revision, encode_revision
-from tests.scripts.bench import IDLE, REPLID, SECOND, START, Bench, put
+from tests.scripts.bench import IDLE, SECOND, START, Bench, put
 from tests.scripts.spaces import load, take, with_dirty_namespaces, write
 
 
@@ -25,7 +25,7 @@ def listed(bench: Bench) -> set[bytes]:
 
 async def forget(bench: Bench) -> None:
     """Redis may have forgotten something: all that is hot is of an older incarnation."""
-    bench.fail_over(bench.ask("GET", REPLID).decode() + "b")
+    bench.fail_over(bench.replid + "b")
     await bench.register()
 
 

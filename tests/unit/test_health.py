@@ -150,7 +150,9 @@ def test_only_the_schema_of_this_version_is_good(revision: str | None, level: Le
         (OURS | {"buckets": "8"}, OURS, BAD),
         (OURS, OURS | {"layout": "2"}, BAD),
         ({}, OURS, WARNING),
-        (OURS, {}, WARNING),
+        (OURS, {}, BAD),
+        (OURS, {"last_probe": ""}, BAD),
+        ({}, {"last_probe": ""}, GOOD),
         ({}, {}, GOOD),
         (OURS, None, GOOD),
         (None, OURS, GOOD),
@@ -181,12 +183,17 @@ def test_an_incarnation_that_the_database_does_not_name_is_bad(
     assert judge_buckets(dict(enumerate(hot)), fences).level is level
 
 
-def test_changes_of_incarnations_within_a_day_are_a_warning_and_normal_for_the_embedded_server() -> None:
+def test_changes_of_incarnations_within_a_day_are_a_warning_where_something_was_lost() -> None:
     recent = History(last_hour=1, last_day=3, since_last=90.0)
     assert judge_incarnations(History(), embedded=False).level is GOOD
     assert judge_incarnations(History(0, 0, 200_000.0), embedded=False).level is GOOD
-    assert judge_incarnations(recent, embedded=False).level is WARNING
-    assert judge_incarnations(recent, embedded=True).level is GOOD
+    assert judge_incarnations(recent, forgetful=1).level is WARNING
+    assert judge_incarnations(recent, kept=False).level is WARNING
+    assert judge_incarnations(recent, forgetful=1, embedded=True).level is GOOD
+
+
+def test_a_restart_with_all_that_there_was_is_no_alarm() -> None:
+    assert judge_incarnations(History(last_hour=1, last_day=3, since_last=90.0)).level is GOOD
 
 
 def test_the_first_incarnation_of_a_bucket_is_no_change() -> None:

@@ -1,10 +1,12 @@
 -- Shared by all scripts.
 --
 -- Keys of bucket {b}, all in one hash slot; only the first two kinds are passed in KEYS, the rest follow from them:
---   P:{b}:ctl                 hash    control: incarnation, replid, registered, delay, ops; t:MEMBER token, c:MEMBER claim,
+--   P:{b}:ctl                 hash    control: incarnation, replid, run, fed (see origin), registered, delay, ops; t:MEMBER token, c:MEMBER claim,
 --                                     m:MEMBER revision at which a scope was merged;
 --                                     l:MEMBER run lease (incarnation, birth, token, expiry); w:NAME worker; counters
 --                                     rows, flushes, hydrates, conflicts, lag:STEP
+--                                     before (incarnation before this one, until it is registered), forgot (1: Redis had lost
+--                                     something), replaced (when SQL last named another one, microseconds)
 --   P:{b}:h:MEMBER            hash    a scope; MEMBER is its kind and id
 --   P:{b}:d:MEMBER            set     its dirty fields
 --   P:{b}:dirty               zset    dirty index: MEMBER -> when it is due (microseconds)
@@ -97,20 +99,40 @@ local function next_digits(previous)
   return is_above(digits, previous) and digits or rev_digits(rev_number(previous) + 1)
 end
 
+local function info(section) return call('INFO', section) end
+
 local REPLICATION
 local function replication()
-  REPLICATION = REPLICATION or call('INFO', 'replication')
+  REPLICATION = REPLICATION or info('replication')
   return REPLICATION
 end
 
 local REPLID
 local function replid()
   if not REPLID then
-    local info = replication()
-    local _, before = string.find(info, 'master_replid:', 1, true)
-    REPLID = string.sub(info, before + 1, before + 40)
+    local told = replication()
+    local _, before = string.find(told, 'master_replid:', 1, true)
+    REPLID = string.sub(told, before + 1, before + 40)
   end
   return REPLID
+end
+
+-- R17: which process this is, and how many bytes it has ever taken from a primary.
+local function origin()
+  return string.match(info('server'), 'run_id:(%w+)'), string.match(info('stats'), 'total_net_repl_input_bytes:(%d+)')
+end
+
+-- Whether this server was promoted from a replica.
+local function was_promoted()
+  return not string.find(replication(), 'master_replid2:' .. string.rep('0', 40), 1, true)
+end
+
+-- R17: whether Redis has forgotten nothing since its replid and origin were noted: the first replica that attaches changes the replid,
+-- too, and so does the freeing of the backlog.
+local function has_all(noted, run, fed)
+  if noted == replid() then return true end
+  local now_run, now_fed = origin()
+  return run == now_run and fed == now_fed and not was_promoted()
 end
 
 -- Redis refuses a script that writes at a replica.  One that only reads has to do so itself: what is there may be old, and whoever

@@ -5,7 +5,8 @@
 -- KEYS   control of the bucket
 -- ARGV   scopes of which the dirty fields are counted, letters that are looked at
 -- Reply  {incarnation ('' none), '1' if SQL is known to know it, dirty scopes, scopes counted, their dirty entries,
---        since when the oldest dirt waits (microseconds, 0 none), dead letters, {counter, value, ...}}
+--        since when the oldest dirt waits (microseconds, 0 none), dead letters, {counter, value, ...},
+--        '1' if Redis had forgotten something when the incarnation was made}
 -- Guards R15 (works when memory is full), R17 (also where the bucket has to be registered first)
 
 local ctl = KEYS[1]
@@ -65,4 +66,5 @@ end
 local scopes, counted, entries = dirt()
 local oldest = scopes > 0 and call('ZRANGE', base .. 'since', 0, 0, 'WITHSCORES')[2]
 return {call('HGET', ctl, 'incarnation') or '', enter(ctl) and 1 or 0, scopes, counted, entries,
-        string.format('%.0f', tonumber(oldest or 0)), letters(), counters()}
+        string.format('%.0f', tonumber(oldest or 0)), letters(), counters(),
+        call('HEXISTS', ctl, 'forgot')}
