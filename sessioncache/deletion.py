@@ -37,9 +37,6 @@ class Deletion:
             if found.is_free or found.stored is None:
                 await self._tiers.hot.confirm_absent(self._place, found.token)
                 raise Gone
-            if self._unused_since is not None and found.stored.head.updated > self._unused_since:
-                await self._tiers.hydrator.release(self._place, found.token)
-                return Deleted(existed=False, written=None)
-            return await self._tiers.hot.bury(self._place, found.token, found.stored)
+            return await self._tiers.hot.bury(self._place, found.token, found.stored, unused_since=self._unused_since)
         except TokenLost:
             return None

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from sessioncache.errors import SessionExistsError
-from sessioncache.handle import erased
-from sessioncache.hot.calls import Operation, Part, Taken, Wanted, Written
+from sessioncache.handle import raise_refusal
+from sessioncache.hot.calls import Operation, Part, Refused, Taken, Wanted, Written
 from sessioncache.hot.forking import Fork, MoreNamespaces, Spaces
 from sessioncache.hot.layout import Place
 from sessioncache.ledger import Ledger
@@ -21,11 +21,12 @@ from sessioncache.vacancy import Vacancy
 class Forker:
     """One fork of one life of a session."""
 
-    def __init__(self, tiers: Tiers, parent: Place, birth: bytes, new_id: str | None) -> None:
-        """Of the session at `parent`, in any life where `birth` is empty."""
+    def __init__(self, tiers: Tiers, parent: Place, birth: bytes, new_id: str | None, lease: bytes = b"") -> None:
+        """Of the session at `parent`, in any life where `birth` is empty; `lease`: see Handle."""
         self._tiers = tiers
         self._parent = parent
         self._birth = birth
+        self._lease = lease
         ref = parent.ref
         name = new_session_id() if new_id is None else check_name("a session id", new_id)
         self.child = tiers.layout.place(session_ref(tiers.settings.buckets, ref.org, ref.app, ref.user, name))
@@ -35,24 +36,25 @@ class Forker:
     async def run(self) -> Written:
         """Fork; the revision of the write is the new session's birth.
 
-        SessionExistsError; Gone where there is no parent.
+        SessionExistsError; StaleLeaseError; Gone where there is no parent.
         """
-        written: Written | None = None
+        outcome: Written | Refused | None = None
         try:
-            written = await self._tiers.perform(self._attempt)
+            outcome = await self._tiers.perform(self._attempt)
         except Taken:
             name = self.child.ref.session
             raise SessionExistsError(
                 f"there is a session {name!r} of this user already; nothing was changed", session_id=name
             ) from None
         finally:
-            if written is None:
+            if not isinstance(outcome, Written):
                 await self._vacancy.release()
-        if written is None:
-            raise erased()
-        return written
+        if isinstance(outcome, Refused):
+            raise_refusal(outcome.why)
+        assert isinstance(outcome, Written)
+        return outcome
 
-    async def _attempt(self) -> Written | None:
+    async def _attempt(self) -> Written | Refused:
         await self._tiers.pressure.admit()
         while True:
             spaces = await self._tiers.forking.spaces(self._parent, self._birth)
@@ -63,9 +65,10 @@ class Forker:
             except MoreNamespaces:
                 continue
 
-    async def _fork(self, spaces: Spaces, token: bytes, known: bytes) -> Written | None:
+    async def _fork(self, spaces: Spaces, token: bytes, known: bytes) -> Written | Refused:
         pairs = [(self._space(self._parent.ref, n), self._space(self.child.ref, n)) for n in self._namespaces]
-        return await self._tiers.forking.fork(Fork(self._parent, self.child, spaces, pairs), token=token, known=known)
+        fork = Fork(self._parent, self.child, spaces, pairs, self._lease)
+        return await self._tiers.forking.fork(fork, token=token, known=known)
 
     def _space(self, session: ScopeRef, name: str) -> Place:
         return self._tiers.layout.place(namespace_ref(session, name))

@@ -42,23 +42,46 @@ class Lease:
         self._session = session
         self._place = place
         self._birth = birth
-        self._token = secrets.token_hex(8).encode()
+        self._token = b""
         self._renewing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Session:
+        self._token = secrets.token_hex(8).encode()
         held = self._session.under_lease(self._token)
-        await self._take()
-        self._renewing = asyncio.ensure_future(self._renew())
+        try:
+            await self._take()
+            self._renewing = asyncio.ensure_future(self._renew())
+            await held.refresh()  # whoever had it before has written since
+        except BaseException:  # cancelled, too: it may be ours by now, or be about to become so
+            await self._end()
+            raise
         return held
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
-        with suppress(HotTierUnavailableError, DurableTierUnavailableError):  # then it ends by itself
-            await self._tiers.perform(lambda: self._tiers.leases.free(self._place, self._birth, self._token))
+        await self._end()
+
+    async def _end(self) -> None:
+        """Give the lease back, also where the caller is cancelled meanwhile; wait for that as long as for any call."""
+        renewing, self._renewing = self._renewing, None
+        ending = self._tiers.leases.look_after(self._give_back(self._token, renewing))
+        await asyncio.wait([ending], timeout=self._tiers.settings.timeout)
+
+    async def _give_back(self, token: bytes, renewing: asyncio.Task[None] | None) -> None:
+        """Tell Redis, as soon as it is there, that nobody holds the lease; in the end it is over by itself."""
+        if renewing is not None:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+        loop = asyncio.get_running_loop()
+        over = loop.time() + self._ttl
+        while True:
+            with suppress(HotTierUnavailableError, DurableTierUnavailableError):
+                await self._tiers.perform(lambda: self._tiers.leases.free(self._place, self._birth, token))
+                return
+            if loop.time() >= over:
+                return
+            await asyncio.sleep(_PAUSE)
 
     async def _take(self) -> None:
         loop = asyncio.get_running_loop()

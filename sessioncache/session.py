@@ -211,7 +211,9 @@ class Session(Handle):
         It has the title of this one, counters of 0, and leads a life of its own.  SessionExistsError.
         """
         place = self._by_scope[KeyScope.SESSION]
-        return await self._of_this_life(fork_session(self._tiers, self._open_ledger, place, self._birth, new_id))
+        return await self._of_this_life(
+            fork_session(self._tiers, self._open_ledger, place, self._birth, new_id, self._lease)
+        )
 
     async def records(self) -> list[Record]:
         """All private keys as records, as the hot tier has them now, sorted by key.
@@ -247,9 +249,10 @@ class Session(Handle):
     def lease(self, ttl: float = 30, wait: float = 0) -> Lease:
         """One runner at a time: ``async with session.lease() as held``; writes through `held` are fenced.
 
-        The lease renews itself; `ttl` are the seconds after which a runner that fell silent has lost it: what it still
-        writes is refused with StaleLeaseError.  LeaseUnavailableError if another runner holds it and does not end
-        within `wait` seconds.  Other handles may still write.
+        `held` is read anew once the lease is taken.  The lease renews itself; `ttl` are the seconds after which a
+        runner that fell silent has lost it: what it still writes is refused with StaleLeaseError.
+        LeaseUnavailableError if another runner holds it and does not end within `wait` seconds.  Other handles may
+        still write.
         """
         return Lease(self._tiers, self, self._by_scope[KeyScope.SESSION], self._birth, ttl, wait)
 
@@ -307,13 +310,18 @@ async def open_session(
 
 
 async def fork_session(
-    tiers: Tiers, open_ledger: Callable[[], Ledger], parent: Place, birth: bytes, new_id: str | None
+    tiers: Tiers,
+    open_ledger: Callable[[], Ledger],
+    parent: Place,
+    birth: bytes,
+    new_id: str | None,
+    lease: bytes = b"",
 ) -> Session:
-    """A fork of the session at `parent`, in any life where `birth` is empty.
+    """A fork of the session at `parent`, in any life where `birth` is empty; `lease`: see Handle.
 
-    Gone, SessionExistsError; OutcomeUnknownError also where the fork is there, and cannot be read.
+    Gone, SessionExistsError, StaleLeaseError; OutcomeUnknownError also where the fork is there, and cannot be read.
     """
-    forker, ledger = Forker(tiers, parent, birth, new_id), open_ledger()
+    forker, ledger = Forker(tiers, parent, birth, new_id, lease), open_ledger()
     written, ref = await forker.run(), forker.child.ref
     places = SessionPlaces.of(tiers, ref.org, ref.app, ref.user, ref.session)
     try:

@@ -125,6 +125,7 @@ class Tiers:
 
     async def aclose(self) -> None:
         """Close what we opened."""
+        await self.leases.aclose()
         await self.listener.aclose()
         await self.link.aclose()
         await self.durable.aclose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sessioncache.hot.calls import Taken, TokenLost, Written, WrittenPart
+from sessioncache.hot.calls import Refused, Taken, TokenLost, Written, WrittenPart
 from sessioncache.hot.layout import Place
 from sessioncache.hot.link import Argument, Reply
 from sessioncache.hot.scripts import load_script
@@ -41,6 +41,8 @@ class Fork:
     spaces: Spaces
     pairs: Sequence[tuple[Place, Place]] = field(default_factory=list)
     """Each namespace of the parent, and the same of the new session."""
+    lease: bytes = b""
+    """The token of the run lease of the parent that the caller must hold; empty: none."""
 
     @property
     def places(self) -> list[Place]:
@@ -60,8 +62,8 @@ class Forking:
         raise_unready(reply, [place])
         return Spaces(reply[1], reply[2], [name.decode() for name in reply[3:]])
 
-    async def fork(self, fork: Fork, *, token: bytes, known: bytes) -> Written | None:
-        """Fork in one step; None where all of the user has just been erased.
+    async def fork(self, fork: Fork, *, token: bytes, known: bytes) -> Written | Refused:
+        """Fork in one step.
 
         `token` and `known` as in HotTier.create.  Taken, TokenLost, MoreNamespaces, Gone, Unready.
         """
@@ -71,14 +73,14 @@ class Forking:
         told = (fork.spaces.birth, fork.spaces.mark, child.parents, child.ref.session.encode(), token, known)
 
         def args(operation: Sequence[Argument]) -> list[Argument]:
-            return [*LIMITS, 0, *operation, b"", *told]
+            return [*LIMITS, 0, *operation, fork.lease, *told]
 
         reply = await self._hot.once.call(load_script("fork"), parent, keys, args)
         raise_unready(reply, fork.places)
         return _written(reply)
 
 
-def _written(reply: Reply) -> Written | None:
+def _written(reply: Reply) -> Written | Refused:
     status = reply[0]
     if status == b"exists":
         raise Taken
@@ -86,7 +88,7 @@ def _written(reply: Reply) -> Written | None:
         raise TokenLost
     if status == b"namespaces":
         raise MoreNamespaces
-    if status == b"erased":
-        return None
+    if status in (b"erased", b"lease"):
+        return Refused(status.decode(), [])
     incarnation, flushed = reply[2][:2]
     return Written(reply[1], [WrittenPart(incarnation, flushed, True, [])])

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
 from sessioncache.hot.layout import Place
 from sessioncache.hot.link import HotLink
+from sessioncache.hot.once import LIFETIME
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.tier import raise_unready
 
@@ -13,6 +18,20 @@ class Leases:
 
     def __init__(self, link: HotLink) -> None:
         self._link = link
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def look_after(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Let a lease be given back by a task of its own, which the cancellation of its holder does not end."""
+        task = asyncio.ensure_future(ending)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
+
+    async def aclose(self) -> None:
+        """Leave the leases that could not be given back to their time."""
+        for task in self._ending:
+            task.cancel()
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
     async def take(self, place: Place, birth: bytes, token: bytes, seconds: float) -> float | None:
         """None: the lease is ours for so many seconds; else the seconds that its holder has left.  Gone, Unready."""
@@ -24,11 +43,11 @@ class Leases:
         return (await self._call(b"renew", place, birth, token, seconds))[0] == b"ok"
 
     async def free(self, place: Place, birth: bytes, token: bytes) -> None:
-        """Give the lease back, if it is still ours."""
+        """Give the lease back, if it is still ours; a copy of the taking that comes later takes nothing.  Unready."""
         await self._call(b"free", place, birth, token, 0)
 
     async def _call(self, action: bytes, place: Place, birth: bytes, token: bytes, seconds: float) -> list[bytes]:
-        args = (action, birth, token, int(seconds * 1_000_000))
+        args = (action, birth, token, int(seconds * 1_000_000), LIFETIME)
         reply: list[bytes] = await self._link.call(load_script("lease"), [place.control, place.hash], args)
         raise_unready(reply, [place])
         return reply

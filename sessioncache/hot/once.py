@@ -20,7 +20,8 @@ from sessioncache.settings import OPERATION_ID_LIFETIME
 Build = Callable[[Sequence[Argument]], list[Argument]]
 """The arguments of a call, given those that name its operation."""
 
-_LIFETIME = OPERATION_ID_LIFETIME * 1_000_000
+LIFETIME = OPERATION_ID_LIFETIME * 1_000_000
+"""Microseconds for which an operation id is remembered."""
 
 
 class Once:
@@ -42,7 +43,7 @@ class Once:
         """The reply of a script that changes something.  OutcomeUnknownError where it cannot be told whether it did."""
         while True:
             under = self._incarnations.get(place.ref.bucket) or await self._look_up(place)
-            args = build((_new_id() if under else b"", under, _LIFETIME))
+            args = build((_new_id() if under else b"", under, LIFETIME))
             try:
                 reply = await self._link.call(script, keys, args)
             except HotTierUnavailableError as error:

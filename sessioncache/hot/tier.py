@@ -111,10 +111,12 @@ class HotTier:
         """Delete a session; with `unused_since` only a clean one that has not been in use since that revision."""
         return await self._delete(place, birth, unused_since, ())
 
-    async def bury(self, place: Place, token: bytes, stored: StoredScope) -> Deleted:
+    async def bury(
+        self, place: Place, token: bytes, stored: StoredScope, *, unused_since: int | None = None
+    ) -> Deleted:
         """Delete a session that is not hot but in SQL, under the token of the reading.  TokenLost."""
         cold = (token, encode_revision(stored.known), *fields_of(stored.head, place.ref.kind))
-        return await self._delete(place, b"", None, cold)
+        return await self._delete(place, b"", unused_since, cold)
 
     async def _delete(self, place: Place, birth: bytes, unused_since: int | None, cold: Sequence[Argument]) -> Deleted:
         condition = b"" if unused_since is None else encode_revision(unused_since)

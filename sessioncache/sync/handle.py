@@ -46,7 +46,13 @@ class Block(Generic[T]):
         self._portal = portal()
 
     def __enter__(self) -> T:
-        return self._portal.call(_entered(self._manager))
+        entered: list[T] = []
+        try:
+            return self._portal.call(_entered(self._manager, entered))
+        except BaseException as error:
+            if entered:  # an interrupt came when it had been entered already
+                self._portal.call(_left(self._manager, type(error), error, None))
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -58,8 +64,9 @@ class Block(Generic[T]):
         return None  # its parent leaves it
 
 
-async def _entered(manager: AbstractAsyncContextManager[T]) -> T:
-    return await manager.__aenter__()
+async def _entered(manager: AbstractAsyncContextManager[T], entered: list[T]) -> T:
+    entered.append(await manager.__aenter__())
+    return entered[0]
 
 
 async def _left(

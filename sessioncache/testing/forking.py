@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sessioncache.entries import Head
-from sessioncache.hot.calls import Written, WrittenPart
+from sessioncache.hot.calls import Refused, Written, WrittenPart
 from sessioncache.hot.forking import Fork, Forking, MoreNamespaces, Spaces
 from sessioncache.hot.layout import Place
 from sessioncache.revisions import DIGITS
@@ -26,12 +26,15 @@ class MemoryForking(Forking):
                 session.birth, session.birth, [name for name, space in session.spaces.items() if space.entries]
             )
 
-    async def fork(self, fork: Fork, *, token: bytes, known: bytes) -> Written | None:
-        """Fork in one step; None where all of the user has just been erased.  Taken, MoreNamespaces, Gone."""
+    async def fork(self, fork: Fork, *, token: bytes, known: bytes) -> Written | Refused:
+        """Fork in one step.  Taken, MoreNamespaces, Gone."""
         with self._store.lock:
             if self._store.is_erased(user_of(fork.child)):
-                return None
-            parent, child = self._store.session(fork.parent, fork.spaces.birth), vacant(self._store, fork.child)
+                return Refused("erased", [])
+            parent = self._store.session(fork.parent, fork.spaces.birth)
+            if fork.lease and not self._store.is_held(parent, fork.lease):
+                return Refused("lease", [])
+            child = vacant(self._store, fork.child)
             given = {place.ref.namespace: own for place, own in fork.pairs}
             if any(space.entries and name not in given for name, space in parent.spaces.items()):
                 raise MoreNamespaces

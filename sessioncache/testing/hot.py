@@ -170,8 +170,7 @@ class MemoryHot(HotTier):
             return Refused("stale", [])
         if any(part.place.ref.kind is ScopeKind.USER and self._is_erased(part.place) for part, _ in cells):
             return Refused("erased", [])
-        held = cells[0][1].lease
-        if lease and (held is None or held.token != lease or held.ends <= self._store.now()):
+        if lease and not self._store.is_held(cells[0][1], lease):
             return Refused("lease", [])
         return None
 

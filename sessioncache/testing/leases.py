@@ -5,13 +5,15 @@ from __future__ import annotations
 from sessioncache.hot.calls import Gone
 from sessioncache.hot.layout import Place
 from sessioncache.hot.leases import Leases
+from sessioncache.hot.link import HotLink
 from sessioncache.testing.store import Held, MemoryStore
 
 
 class MemoryLeases(Leases):
     """Takes, renews and gives back, by the clock of the store."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, link: HotLink) -> None:
+        super().__init__(link)
         self._store = store
 
     async def take(self, place: Place, birth: bytes, token: bytes, seconds: float) -> float | None:

@@ -116,6 +116,11 @@ class MemoryStore:
         else:
             self.scopes[cell.place.hash] = cell
 
+    def is_held(self, session: Cell, token: bytes) -> bool:
+        """Whether the run lease of a session is held by this token."""
+        held = session.lease
+        return held is not None and held.token == token and held.ends > self.now()
+
     def announce(self, place: Place, told: Announcement) -> None:
         """Tell whoever watches a scope what happened to it."""
         for ear in self.ears:

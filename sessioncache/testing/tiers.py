@@ -30,7 +30,7 @@ class MemoryTiers(Tiers):
         self.link = _ClockLink(store)
         self.hot = MemoryHot(store, self.layout, temp_ttl=settings.temp_ttl)
         self.forking = MemoryForking(store)
-        self.leases = MemoryLeases(store)
+        self.leases = MemoryLeases(store, self.link)
         self.listener = MemoryListener(store)
         self.durable = MemoryDurable(store, self.layout)
         self.pressure = _NoPressure()

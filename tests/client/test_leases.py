@@ -13,6 +13,7 @@ import pytest
 
 from sessioncache import (
     ConfigurationError,
+    HotTierUnavailableError,
     LeaseUnavailableError,
     Session,
     SessionCache,
@@ -22,6 +23,8 @@ from sessioncache import (
 from sessioncache.hot.leases import Leases
 from tests.conftest import StartRedis
 from tests.helpers import Process, Urls, connect, drain, evict, raw, scope_key, session, stored_values, upgrade
+from tests.proxy import Proxy
+from tests.servers import RedisServer
 from tests.waiting import wait_until_async
 
 
@@ -83,6 +86,7 @@ WRITES: dict[str, Callable[[Session], Awaitable[object]]] = {
     "clear of a namespace": clear_tools,
     "touch": lambda held: held.touch(messages=1, tokens=1),
     "rename": lambda held: held.rename("late"),
+    "fork": lambda held: held.fork(new_id="late"),
 }
 
 
@@ -357,3 +361,79 @@ async def test_the_lease_of_a_killed_holder_is_over_after_its_time(cache: Sessio
         assert await held.set("a", "taken over")
     with raw(urls.redis) as client:
         assert client.hget(scope_key(session("ada", "s1")), "=a") is not None
+
+
+@pytest.fixture
+async def proxied(redis_server: RedisServer, sqlite_url: str) -> AsyncIterator[tuple[Proxy, Session, Urls]]:
+    """A session behind a proxy, whose scripts Redis knows, and where it lies."""
+    with redis_server.client() as client:
+        client.flushall()
+    await upgrade(sqlite_url)
+    async with (
+        Proxy(redis_server.socket) as proxy,
+        connect(Urls(f"redis://127.0.0.1:{proxy.port}/0", sqlite_url), timeout=1.0) as cache,
+    ):
+        found = await made(cache)
+        async with found.lease():
+            pass
+        yield proxy, found, Urls(redis_server.url, sqlite_url)
+
+
+@pytest.mark.parametrize("how", ["hold_answers", "stall", "cut"])
+async def test_a_lease_that_is_being_taken_when_its_taker_is_cancelled_is_given_back(
+    proxied: tuple[Proxy, Session, Urls], how: str
+) -> None:
+    proxy, found, urls = proxied
+    getattr(proxy, "hold_answers" if how == "cut" else how)()
+    before = proxy.answered
+    taking = asyncio.ensure_future(found.lease(ttl=600).__aenter__())
+    if how == "stall":
+        await asyncio.sleep(0.05)
+    else:
+        await wait_until_async(lambda: proxy.answered > before, 5, "Redis has given the lease")
+        assert len(leases(urls)) == 1
+    taking.cancel()
+    if how == "cut":
+        proxy.cut()
+    proxy.resume()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    await wait_until_async(lambda: not leases(urls), 5, "nobody has the lease")
+    async with found.lease(wait=5):
+        pass
+
+
+@pytest.mark.parametrize("how", ["hold_answers", "stall"])
+async def test_a_lease_whose_taking_ran_out_of_time_is_given_back_once_redis_is_there(
+    proxied: tuple[Proxy, Session, Urls], how: str
+) -> None:
+    proxy, found, urls = proxied
+    getattr(proxy, how)()
+    with pytest.raises(HotTierUnavailableError):
+        await found.lease(ttl=600).__aenter__()
+    proxy.resume()
+    async with connect(urls) as cache, (await cache.get("ada", "s1")).lease(wait=10) as held:
+        await held.set("a", 2)
+
+
+async def test_a_lease_whose_holder_is_cancelled_while_it_leaves_is_given_back(
+    proxied: tuple[Proxy, Session, Urls],
+) -> None:
+    proxy, found, urls = proxied
+    lease = found.lease(ttl=600)
+    await lease.__aenter__()
+    proxy.hold_answers()
+    leaving = asyncio.ensure_future(lease.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    proxy.resume()
+    await wait_until_async(lambda: not leases(urls), 5, "nobody has the lease")
+
+
+async def test_one_lease_object_may_be_entered_again(cache: SessionCache) -> None:
+    lease = (await made(cache)).lease()
+    for _ in range(2):
+        async with lease as held:
+            await held.set("a", 2)

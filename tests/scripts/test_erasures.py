@@ -32,7 +32,7 @@ async def erase(bench: Bench, place: Place) -> int:
     return revision
 
 
-async def fork(bench: Bench, parent: Place) -> Written | None:
+async def fork(bench: Bench, parent: Place) -> Written | Refused:
     """Fork a session without namespaces."""
     forking = Forking(bench.hot)
     spaces = await forking.spaces(parent)
@@ -61,7 +61,7 @@ async def test_nothing_is_let_in_until_the_microsecond_of_the_end(bench: Bench) 
         assert await bench.try_write(place, put("a", "1")) == Refused("erased", [])
         assert await bench.try_write(place, drop("a")) == Refused("erased", [])
         assert await bench.try_create(bench.session("new")) == Refused("erased", [])
-        assert await fork(bench, parent) is None
+        assert await fork(bench, parent) == Refused("erased", [])
     bench.clock.move(0.000_001)
     await bench.write(place, put("a", "2"))
     await bench.create(bench.session("new"))

@@ -28,7 +28,7 @@ async def fork(bench: Bench, *names: str, spaces: Spaces | None = None, token: b
     made = await forking.fork(
         Fork(bench.session(), child(bench), spaces, pairs), token=token, known=encode_revision(known)
     )
-    assert made is not None
+    assert isinstance(made, Written)
     return made
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sessioncache.hot.calls import Gone, Need, Part, Refused, Touch, Unready, Written
+from sessioncache.hot.forking import Fork, Forking
 from sessioncache.hot.layout import Place
+from sessioncache.revisions import ZERO
+from sessioncache.settings import OPERATION_ID_LIFETIME as LIFETIME
 from tests.scripts.bench import Bench, put
 
 TTL = 30.0
@@ -167,3 +170,54 @@ async def test_retention_keeps_a_session_as_long_as_a_runner_has_leased_it(bench
     assert kept.written is None
     bench.clock.move(1)
     assert (await bench.hot.delete(place, unused_since=bench.clock.micros)).existed
+
+
+async def test_retention_keeps_a_leased_session_that_was_evicted(bench: Bench) -> None:
+    place, _ = await held(bench)
+    stored = bench.stored(place)
+    await bench.flush(place)
+    bench.ask("DEL", place.hash)
+    bench.clock.move(TTL - 1)
+    token = await bench.take_token(place)
+    kept = await bench.hot.bury(place, token, stored, unused_since=bench.clock.micros)
+    assert (kept.written, bench.ask("EXISTS", place.hash)) == (None, 0)
+    bench.clock.move(1)
+    token = await bench.take_token(place)
+    assert (await bench.hot.bury(place, token, stored, unused_since=bench.clock.micros)).existed
+
+
+async def test_r4_a_copy_of_the_taking_that_comes_after_the_lease_was_given_back_takes_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = bench.session()
+    birth = (await bench.create(place)).revision
+    sent = bench.record_calls(monkeypatch)
+    assert await bench.leases.take(place, birth, b"one", TTL) is None
+    await bench.leases.free(place, birth, b"one")
+    bench.clock.move(LIFETIME - 1)
+    assert await sent.again(0) == [b"taken", 0]
+    assert not bench.ask("HEXISTS", place.control, f"l:{place.ref.member}")
+    assert await bench.leases.take(place, birth, b"two", TTL) is None
+
+
+async def test_r4_a_taking_that_comes_after_it_was_given_up_takes_nothing(bench: Bench) -> None:
+    place = bench.session()
+    birth = (await bench.create(place)).revision
+    await bench.leases.free(place, birth, b"one")
+    assert await bench.leases.take(place, birth, b"one", TTL) == 0
+    assert await bench.leases.take(place, birth, b"two", TTL) is None
+
+
+async def test_a_fork_under_a_lease_needs_it(bench: Bench) -> None:
+    place, birth = await held(bench)
+    forking = Forking(bench.hot)
+    spaces = await forking.spaces(place, birth)
+
+    def fork(name: str, lease: bytes) -> Fork:
+        return Fork(place, bench.session(name), spaces, lease=lease)
+
+    assert isinstance(await forking.fork(fork("held", b"one"), token=b"*", known=ZERO), Written)
+    assert await forking.fork(fork("other", b"two"), token=b"*", known=ZERO) == Refused("lease", [])
+    bench.clock.move(TTL)
+    assert await forking.fork(fork("late", b"one"), token=b"*", known=ZERO) == Refused("lease", [])
+    assert [bench.ask("EXISTS", bench.session(name).hash) for name in ("held", "other", "late")] == [1, 0, 0]

@@ -28,13 +28,18 @@ local cold = not h[1]
 if cold then -- not hot: the caller has read SQL under a token
   if not ARGV[7] then return reply_once({'cold', 1}) end
   if not holds_token(ctl, member, inc, ARGV[7]) then return reply_once({'retry'}) end
-  h = {inc, ARGV[8], false, false, false, false, false, ZERO}
+  local told = {}
+  for i = 9, #ARGV, 2 do told[ARGV[i]] = ARGV[i + 1] end
+  h = {inc, ARGV[8], told.b, false, false, false, false, told.u}
 end
 if h[1] ~= inc or h[6] then return reply_once({'revalidate', 1}) end
 if ARGV[1] ~= '' and (h[4] or ARGV[1] ~= h[3]) then return reply_once({'gone'}) end
 if h[4] then return reply_once({'ok', 0, h[2], inc, h[5] or ZERO, 0, {}}) end
 if ARGV[6] ~= '' and (rev_number(h[8]) > rev_number(ARGV[6]) or call('EXISTS', base .. 'd:' .. member) == 1
-  or has_dirty_namespaces(base, string.sub(member, 2)) or (select(2, lease_of(ctl, member, inc, h[3])) or 0) > 0) then return reply_once({'kept'}) end
+  or has_dirty_namespaces(base, string.sub(member, 2)) or (select(2, lease_of(ctl, member, inc, h[3])) or 0) > 0) then
+  if cold then destroy_token(ctl, member) end
+  return reply_once({'kept'})
+end
 
 local revision = rev_digits(next_revision(rev_number(h[2])))
 mark(base, member, hash, {'!'}, ARGV[2], delay)

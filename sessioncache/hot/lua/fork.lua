@@ -3,12 +3,12 @@
 -- Forks a session: a new one with the private keys and namespaces of its parent, in one atomic step.
 --
 -- KEYS   control of the bucket, hash of the parent, hash of the new session, then per namespace: hash of the parent's, of the new one's
--- ARGV   the eight of write.lua (no lease); birth of the parent; what l of it was when its namespaces were listed; parents
+-- ARGV   the eight of write.lua (the lease is of the parent); birth of the parent; what l of it was when its namespaces were listed; parents
 --        (see mark), session id, token ('' none, '*' generated id), largest revision that SQL knows of the new session
--- Reply  {'ok', revision, {incarnation, flushed through, 1, {}}}; {'exists'} {'retry'} {'erased'} {'gone'} {'register', 1}
+-- Reply  {'ok', revision, {incarnation, flushed through, 1, {}}}; {'exists'} {'retry'} {'erased'} {'lease'} {'gone'} {'register', 1}
 --        {'revalidate', part} {'cold', part...}: 1 the parent, 2 the new session, then the namespaces;
 --        {'namespaces'}: there may be more of them than were given
--- Guards R1, R2 (the parent is not written), R4, R5 (a new birth), R12 (whole scopes), R13, R14, R16 (temp: stays)
+-- Guards R1, R2 (the parent is not written), R4, R5 (a new birth; the run lease), R12 (whole scopes), R13, R14, R16 (temp: stays)
 
 local ctl = KEYS[1]
 local inc, delay = enter(ctl)
@@ -27,6 +27,7 @@ if erased_until(child.base, string.sub(child.parents, 33, 64)) then return refus
 local problem = load_scope(parent)
 if problem == 'gone' then return refuse(parent, {'gone'}) end
 if problem then return refuse(parent, {problem, 1}) end
+if not is_fenced(parent) then return refuse(parent, {'lease'}) end
 problem = load_scope(child)
 if problem == 'revalidate' then return refuse(parent, {'revalidate', 2}) end
 if not problem and not child.deleted then return refuse(parent, {'exists'}) end

@@ -148,6 +148,13 @@ local function refuse(first, refusal)
   return refusal
 end
 
+-- R5: whether a session may be written to: who writes under a run lease has to hold it.
+local function is_fenced(p)
+  if LEASE == '' then return true end
+  local token, left = lease_of(p.ctl, p.member, p.inc, p.b)
+  return token == LEASE and left > 0
+end
+
 -- R1: nothing is written before every part has been checked.  Returns the refusal to reply with, or nil.
 local function check_parts(parts)
   local first, cold, stale = parts[1], nil, nil
@@ -165,10 +172,7 @@ local function check_parts(parts)
     elseif problem then return {problem} end
   end
   if cold then return cold end
-  if LEASE ~= '' then
-    local token, left = lease_of(first.ctl, first.member, first.inc, first.b)
-    if token ~= LEASE or left <= 0 then return {'lease'} end
-  end
+  if not is_fenced(first) then return {'lease'} end
   for i = 1, #parts do
     local p = parts[i]
     local at = p.first

@@ -18,6 +18,7 @@ _WRITES: dict[str, Any] = {
     "delete": lambda held: held.delete("a"),
     "increment": lambda held: held.increment("n"),
     "append": lambda held: held.append("l", "late"),
+    "fork": lambda held: held.fork(new_id="late"),
 }
 
 
@@ -39,6 +40,24 @@ class TestLeases(Conformance):
             async with held.edit() as draft:
                 draft["b"] += 1
         assert dict((await cache.get("ada", made.id)).state) == {"a": 2, "b": 3, "user:u": 1, "temp:t": 1}
+
+    async def test_the_holder_begins_with_what_was_there_when_the_lease_was_taken(self, cache: Cache) -> None:
+        made = await cache.create("ada", state={"a": 1})
+        await (await cache.get("ada", made.id)).update({"a": 2, "user:u": 2})
+        async with made.lease() as held:
+            assert dict(held.state) == {"a": 2, "user:u": 2}
+            await held.update({"a": 3}, if_revision=held.revision)
+        assert dict(made.state) == {"a": 1}
+
+    async def test_whoever_is_cancelled_holds_nothing(self, cache: Cache) -> None:
+        made = await cache.create("ada")
+        for steps in range(0, 40, 3):
+            taking = asyncio.ensure_future(_take(made))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            taking.cancel()
+            await asyncio.wait([taking])
+            await _take(made, wait=5)
 
     async def test_a_second_runner_is_refused(self, cache: Cache) -> None:
         made = await cache.create("ada")

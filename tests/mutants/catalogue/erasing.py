@@ -281,9 +281,9 @@ MUTATIONS = (
     Mutation(
         "a cold session in use goes",
         "R14",
-        "sessioncache/deletion.py",
-        "if self._unused_since is not None and found.stored.head.updated > self._unused_since:",
-        "if False:",
+        _LUA + "delete.lua",
+        "false, false, false, false, told.u}",
+        "false, false, false, false, ZERO}",
         (_RETENTION + "test_a_use_that_sql_did_not_know_of_saves_a_session",),
     ),
     Mutation(

@@ -7,6 +7,7 @@ from tests.mutants.mutation import Mutation
 _LUA = "sessioncache/hot/lua/"
 _OLD = "gaps/test_old_lives.py::test_"
 _ONCE = "scripts/test_once.py::test_"
+_LEASES = "scripts/test_leases.py::test_"
 _SEEN = "conformance/test_memory.py::TestRevisions::test_the_revision_stands_for_what_the_state_shows"
 
 MUTATIONS = (
@@ -105,5 +106,61 @@ MUTATIONS = (
         "results, p.r, p.v}",
         "results, p.r, p.r}",
         ("conformance/test_valkey_sqlite.py::TestRevisions::test_what_is_no_value_does_not_make_the_revision_stale",),
+    ),
+    Mutation(
+        "a taking that was given up takes the lease",
+        "R4",
+        _LUA + "lease.lua",
+        "local before = ARGV[1] == 'take' and recall(base, token)\n",
+        "local before = nil\n",
+        (_LEASES + "r4_a_copy_of_the_taking_that_comes_after_the_lease_was_given_back_takes_nothing",),
+    ),
+    Mutation(
+        "a taking that was cancelled keeps the lease",
+        "R5",
+        "sessioncache/lease.py",
+        "            await self._end()\n            raise\n",
+        "            raise\n",
+        ("client/test_leases.py::test_a_lease_that_is_being_taken_when_its_taker_is_cancelled_is_given_back",),
+    ),
+    Mutation(
+        "the cancellation of a holder ends the giving back",
+        "R5",
+        "sessioncache/lease.py",
+        "        await asyncio.wait([ending], timeout=self._tiers.settings.timeout)\n",
+        "        await ending\n",
+        ("client/test_leases.py::test_a_lease_whose_holder_is_cancelled_while_it_leaves_is_given_back",),
+    ),
+    Mutation(
+        "a lease is given back once, or not at all",
+        "R5",
+        "sessioncache/lease.py",
+        "            if loop.time() >= over:\n",
+        "            if True:\n",
+        ("client/test_leases.py::test_a_lease_whose_taking_ran_out_of_time_is_given_back_once_redis_is_there",),
+    ),
+    Mutation(
+        "a holder begins with what it knew before",
+        "R5",
+        "sessioncache/lease.py",
+        "            await held.refresh()  # whoever had it before has written since\n",
+        "",
+        ("conformance/test_memory.py::TestLeases",),
+    ),
+    Mutation(
+        "forks are not fenced",
+        "R5",
+        _LUA + "fork.lua",
+        "if not is_fenced(parent) then return refuse(parent, {'lease'}) end\n",
+        "",
+        (_LEASES + "a_fork_under_a_lease_needs_it",),
+    ),
+    Mutation(
+        "retention takes a cold session from its runner",
+        "R5",
+        _LUA + "delete.lua",
+        "h = {inc, ARGV[8], told.b, ",
+        "h = {inc, ARGV[8], false, ",
+        (_LEASES + "retention_keeps_a_leased_session_that_was_evicted",),
     ),
 )
