@@ -195,6 +195,7 @@ class MemoryHot(HotTier):
             self._announce(one, host, revision)
             one.apply(revision)
             if one.part.temp:
+                host.head[b"e"] = revision
                 one.cell.expires = self._store.now() + self._temp_us
             elif one.part.place.ref.kind in (ScopeKind.SESSION, ScopeKind.NAMESPACE):
                 host.head |= dict.fromkeys((b"r", b"h", b"u"), revision)

@@ -135,7 +135,7 @@ def stage(parts: list[tuple[Part, Cell]]) -> list[Staged] | Refused:
 
 def next_revision(now: int, cells: list[Cell]) -> bytes:
     """A revision above all that these scopes have had."""
-    previous = max((cell.revision for cell in cells), default=ZERO)
+    previous = max((max(cell.revision, cell.head.get(b"e", ZERO)) for cell in cells), default=ZERO)
     return encode_revision(max(decode_revision(previous) + 1, now))
 
 

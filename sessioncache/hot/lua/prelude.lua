@@ -27,6 +27,7 @@
 --   n living keys    z bytes of values  v revision of the values  h revision of the head  u updated
 --   o org  a app  w user  s session id  t title  m messages  k tokens  q forked from (t, m, k and q absent: '' or 0)
 --   d id of the session's scope  g namespace (of a namespace, whose b is the birth of its session)
+--   e revision of the last write to temp: keys alone (of a session)
 --   l another one as soon as there may be one more namespace; as long as it is b there never was one (of a session)
 -- '!' in the set of dirty fields stands for the head.
 

@@ -38,7 +38,7 @@ local function load_scope(p, session)
   p.stored = h
   if p.kind == 't' then
     p.fresh = h[3] ~= session.birth
-    if p.fresh then h = {} end
+    if p.fresh then h = {false, call('HGET', session.hash, 'e')} end -- R5: no revision is used twice
     p.r, p.cleared, p.n, p.z, p.f = h[2] or ZERO, ZERO, tonumber(h[7] or 0), tonumber(h[8] or 0), ZERO
     return nil
   end
@@ -193,6 +193,20 @@ local function check_parts(parts)
   return stale
 end
 
+-- The head of a session of which no key of its own was written.
+local function write_head(p, revision, head)
+  mark(p.base, p.member, p.hash, {'!'}, p.parents, p.delay)
+  destroy_token(p.ctl, p.member)
+  call('HSET', p.hash, 'r', revision, 'h', revision, 'u', revision, unpack(head))
+end
+
+-- R5: the session remembers the last revision of its temp: keys, which outlives their hash.  One that is ahead of the clock SQL has to
+-- know of, too, since it may be the next again once the session was evicted.
+local function note_temp(session, revision)
+  call('HSET', session.hash, 'e', revision)
+  if rev_number(revision) > now() then write_head(session, revision, {'u', call('HGET', session.hash, 'u')}) end
+end
+
 local function write_temp(p, revision, session)
   if p.fresh then call('DEL', p.hash) end
   local kept, dropped = {'b', session.birth, 'r', revision, 'n', p.n, 'z', p.z}, {}
@@ -206,6 +220,7 @@ local function write_temp(p, revision, session)
   in_chunks('HSET', p.hash, kept)
   in_chunks('HDEL', p.hash, dropped)
   call('EXPIRE', p.hash, TEMP_TTL)
+  if not session.changed then note_temp(session, revision) end
   announce(p.base .. 'w:' .. session.member, 't', revision, ZERO, session.inc, p.marks)
 end
 
@@ -247,13 +262,6 @@ local function add_told(head, fields)
     end
   end
   return without
-end
-
--- The head of a session of which no key of its own was written.
-local function write_head(p, revision, head)
-  mark(p.base, p.member, p.hash, {'!'}, p.parents, p.delay)
-  destroy_token(p.ctl, p.member)
-  call('HSET', p.hash, 'r', revision, 'h', revision, 'u', revision, unpack(head))
 end
 
 -- The reply: 'ok', the revision of the call, then per part: incarnation, flushed through, changed, results, revision until now, that

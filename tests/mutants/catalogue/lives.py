@@ -8,6 +8,7 @@ _LUA = "sessioncache/hot/lua/"
 _OLD = "gaps/test_old_lives.py::test_"
 _ONCE = "scripts/test_once.py::test_"
 _LEASES = "scripts/test_leases.py::test_"
+_TEMP = "gaps/test_temp.py::test_"
 _SEEN = "conformance/test_memory.py::TestRevisions::test_the_revision_stands_for_what_the_state_shows"
 
 MUTATIONS = (
@@ -162,5 +163,29 @@ MUTATIONS = (
         "h = {inc, ARGV[8], told.b, ",
         "h = {inc, ARGV[8], false, ",
         (_LEASES + "retention_keeps_a_leased_session_that_was_evicted",),
+    ),
+    Mutation(
+        "temp: keys that are made anew begin anew",
+        "R5",
+        _LUA + "writing.lua",
+        "if p.fresh then h = {false, call('HGET', session.hash, 'e')} end",
+        "if p.fresh then h = {} end",
+        (_TEMP + "r5_no_revision_is_used_twice_though_the_temp_keys_expired",),
+    ),
+    Mutation(
+        "SQL does not know of temp: revisions ahead of the clock",
+        "R5",
+        _LUA + "writing.lua",
+        "  if rev_number(revision) > now() then write_head",
+        "  if false then write_head",
+        (_TEMP + "r5_no_revision_is_used_twice_though_the_session_was_evicted",),
+    ),
+    Mutation(
+        "temp: keys move the time of the session",
+        "R16",
+        _LUA + "writing.lua",
+        "write_head(session, revision, {'u', call('HGET', session.hash, 'u')})",
+        "write_head(session, revision, {})",
+        (_TEMP + "a_write_of_temp_keys_moves_neither_revision_nor_time_of_the_session",),
     ),
 )
