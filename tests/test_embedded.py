@@ -200,6 +200,19 @@ def test_an_adopted_server_that_is_killed_comes_back(path: Path, users: Callable
     assert run_id(url) != server
 
 
+async def test_a_keeper_that_is_killed_with_its_server_and_worker_comes_back_while_the_program_runs(path: Path) -> None:
+    async with SessionCache.connect(app="app", data_dir=str(path), timeout=30) as cache:
+        session = await cache.create("ada", session_id="s1", state={"k": 1})
+        await session.flush()
+        for lock in (folder.KEEPER_LOCK, folder.WORKER_LOCK, folder.SERVER_LOCK):
+            kill(path, lock)
+        wait_until(lambda: not held(path, folder.SERVER_LOCK), 5, "the server is gone")
+        await session.set("k", 2)
+        await session.flush(30)
+        assert held(path, folder.KEEPER_LOCK)
+    wait_closed(path)
+
+
 def test_a_killed_user_is_no_user(path: Path, users: Callable[..., User]) -> None:
     user = users(path)
     user.redis_url()

@@ -10,7 +10,7 @@ Each fact about a folder is a lock that the kernel drops with its holder, so no 
 
 * `users.lock`, shared: somebody uses the folder.  `worker-users.lock`, shared: somebody wants a worker.
 * `keeper.lock`, exclusive: the one keeper, a detached process that starts server and worker, starts them again when
-  they die, and ends them when nobody has used the folder for a moment.
+  they die, and ends them when nobody has used the folder for a moment.  Each user starts it again when it dies.
 * `server.lock` and `worker.lock`, exclusive: held by the server and the worker themselves through an inherited
   descriptor.  They outlive a keeper that was killed; the next one finds them taken and adopts the processes.
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextvars import Context
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -16,10 +20,14 @@ from sessioncache.embedded import folder
 from sessioncache.embedded.locks import FileLock
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError, SessionCacheError
 
+logger = logging.getLogger(__name__)
+
 DEFAULT_DATA_DIR = "./.sessioncache"
 DEFAULT_WORKER = (sys.executable, "-P", "-m", "sessioncache.embedded.run_worker")
 
 _POLL = 0.02
+_LOOK = 1.0
+"""Seconds between two looks whether the keeper lives."""
 _SPAWN_AGAIN = 2.0
 # The shell leaves the keeper to init: it is nobody's child, so nobody has to wait for it.
 _IN_BACKGROUND = '"$@" &'
@@ -38,6 +46,8 @@ class Embedded:
         self.database_url = folder.database_url(data_dir)
         self._held = held
         self._worker = worker
+        # In a context of its own: the deadline of the call that opens the folder is not that of the watch.
+        self._watch = asyncio.create_task(_watch(weakref.ref(self)), context=Context())
 
     @classmethod
     async def open(
@@ -76,10 +86,16 @@ class Embedded:
             held[-1].touch()
         return cls(root, await _bring_up(root, deadline, worker), held, worker)
 
+    @property
+    def closed(self) -> bool:
+        """Whether this is no use of the folder any more."""
+        return all(lock.closed for lock in self._held)
+
     async def aclose(self) -> None:
         """Stop being a user of the folder; may be called again.  The server and worker end without being waited for."""
-        if all(lock.closed for lock in self._held):
+        if self.closed:
             return
+        self._watch.cancel()
         try:
             if not _has_keeper(self.data_dir):
                 await asyncio.to_thread(_spawn_keeper, self.data_dir, self._worker)
@@ -108,6 +124,29 @@ async def _bring_up(root: Path, deadline: float, worker: Sequence[str]) -> str:
     finally:
         turn.close()
     raise _unavailable(root, "the embedded server did not answer in time")
+
+
+async def _watch(used: weakref.ref[Embedded]) -> None:
+    """Start the keeper again whenever it has died, for as long as the folder is used."""
+    while (embedded := used()) is not None and not embedded.closed:
+        root, worker = embedded.data_dir, embedded._worker
+        del embedded  # one that nobody else holds is no user any more
+        # The folder was removed, or the system is out of means.
+        with suppress(OSError):
+            if not _has_keeper(root):
+                await _start_again(root, worker)
+        await asyncio.sleep(_LOOK)
+
+
+async def _start_again(root: Path, worker: Sequence[str]) -> None:
+    turn = FileLock(root / folder.SPAWN_LOCK)
+    try:
+        if turn.try_exclusive():
+            logger.warning("the keeper of the data folder %s has died: starting it again", root)
+            await asyncio.to_thread(_spawn_keeper, root, worker)
+            await asyncio.sleep(_SPAWN_AGAIN)
+    finally:
+        turn.close()
 
 
 def _has_keeper(root: Path) -> bool:

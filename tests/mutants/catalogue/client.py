@@ -9,6 +9,17 @@ _REFUSED = "unit/test_values.py::test_what_is_not_exactly_json_is_refused_with_p
 
 MUTATIONS = (
     Mutation(
+        "a keeper that died stays dead while the program runs",
+        "R9",
+        "sessioncache/embedded/opening.py",
+        "                await _start_again(root, worker)\n",
+        "                pass\n",
+        (
+            "test_embedded.py::"
+            "test_a_keeper_that_is_killed_with_its_server_and_worker_comes_back_while_the_program_runs",
+        ),
+    ),
+    Mutation(
         "ledger forgets",
         "R11",
         "sessioncache/ledger.py",
