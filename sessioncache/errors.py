@@ -129,7 +129,11 @@ class HotTierUnavailableError(SessionCacheError, ConnectionError):
 
 
 class DurableTierUnavailableError(SessionCacheError, ConnectionError):
-    """The SQL database cannot be reached; hot sessions work on."""
+    """The SQL database cannot be reached, or cannot do its work; hot sessions work on."""
+
+    # For our own reactions (see durable/errors.py): the kind of its cause, and whether it may be of one scope only.
+    _cause = ""
+    _partial = False
 
 
 class MemoryFullError(SessionCacheError):
@@ -173,6 +177,8 @@ class WriteLostError(SessionCacheError):
 
 class ConfigurationError(SessionCacheError, ValueError):
     """Settings, URLs or tiers that cannot work together."""
+
+    _login = False  # whether a password is refused, which may be about to change
 
 
 class SchemaVersionError(SessionCacheError):

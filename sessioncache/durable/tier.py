@@ -13,6 +13,7 @@ from sqlalchemy.util import greenlet_spawn
 from sessioncache.durable import erasing, fence, flushing, layout, listing, purging, reading
 from sessioncache.durable.answers import Owned, Swap, Tombstone
 from sessioncache.durable.engine import create_engine, prepare_engine
+from sessioncache.durable.errors import RefusedDataError
 from sessioncache.durable.flushing import FlushResult
 from sessioncache.durable.reading import Evidence
 from sessioncache.durable.transactions import abandonable, finished, tidy_file, writing
@@ -36,7 +37,10 @@ def _whole(call: Call[P, T]) -> Call[P, T]:
     @wraps(call)
     async def run(self: DurableTier, /, *args: P.args, **kwargs: P.kwargs) -> T:
         work = call(self, *args, **kwargs)
-        return await (finished(work) if self.engine.dialect.name == "sqlite" else abandonable(work))
+        try:
+            return await (finished(work) if self.engine.dialect.name == "sqlite" else abandonable(work))
+        except RefusedDataError as error:
+            raise DurableTierUnavailableError(str(error)) from None
 
     return run
 
@@ -154,9 +158,12 @@ class DurableTier:
         async with writing(self.engine, self._lock_timeout) as connection:
             return await flushing.flush(connection, batch, prepared, read_after=read_after, max_age=self._max_age)
 
-    @_whole
     async def rehearse(self, batch: Sequence[Dirt], *, read_after: int) -> None:
         """Do what `flush` does, with its errors, and take it back."""
+        work = self._rehearse(batch, read_after)
+        await (finished(work) if self.engine.dialect.name == "sqlite" else work)
+
+    async def _rehearse(self, batch: Sequence[Dirt], read_after: int) -> None:
         with suppress(_TakenBack):
             prepared = flushing.try_prepare(batch)
             async with writing(self.engine, self._lock_timeout) as connection:
@@ -176,16 +183,6 @@ class DurableTier:
         """Living sessions of an app last updated at or before `before` (µs), oldest first, behind (updated, id)."""
         async with reading_transaction(self.engine) as connection:
             return await listing.read_heads(connection, listing.unused_query(app_scope_id, before, after, limit))
-
-    @_whole
-    async def can_write(self) -> bool:
-        """Whether a transaction of one row commits now."""
-        try:
-            async with writing(self.engine, self._lock_timeout) as connection:
-                await layout.note(connection, "last_probe", "")
-        except DurableTierUnavailableError:
-            return False
-        return True
 
     @_whole
     async def purge(self, most: int, at: purging.Position = purging.BEGINNING) -> purging.Purged:

@@ -72,10 +72,19 @@ class Backlog:
 
         return dict(zip(buckets, await _in_chunks(claim, buckets), strict=True))
 
-    async def renew(self, bucket: int, worker: str, members: Sequence[str], seconds: float) -> int:
-        """Move the due time of scopes that this worker holds; how many it still holds."""
-        args: list[Argument] = [worker.encode(), _micro(seconds), *(member.encode() for member in members)]
-        return int((await self.link.call(load_script("renew"), [self.layout.control(bucket)], args))[1])
+    async def renew(self, worker: str, scopes: Sequence[tuple[int, str]], seconds: float) -> int:
+        """Move the due time of scopes (bucket, member) that this worker holds; how many it still holds.
+
+        0 seconds: it gives them back.
+        """
+        members: dict[int, list[Argument]] = {}
+        for bucket, member in scopes:
+            members.setdefault(bucket, []).append(member.encode())
+        calls = [
+            ([self.layout.control(bucket)], (worker.encode(), _micro(seconds), *of_bucket))
+            for bucket, of_bucket in members.items()
+        ]
+        return sum(int(reply[1]) for reply in await self.link.call_many(load_script("renew"), calls))
 
     async def read_dirt(self, scopes: Sequence[tuple[int, str]]) -> list[Reading]:
         """The dirt of scopes (bucket, member), in their order."""

@@ -128,7 +128,7 @@ def connection_failure(error: Exception, *, is_tls: bool) -> SessionCacheError:
     chain = list(_chain(error))
     for cause in chain:
         if isinstance(cause, (AuthenticationError, AuthenticationWrongNumberOfArgsError)):
-            return ConfigurationError(_login(str(cause)))
+            return ConfigurationError(_login(str(cause)), _login=True)
         if isinstance(cause, ResponseError) and "DB index" in str(cause):
             return ConfigurationError("the Redis URL names a database (by its number) that the server does not have")
         if isinstance(cause, ResponseError) and forbidden_by(cause):

@@ -34,7 +34,7 @@ _READING = (
     "list_sessions",
     "session_revisions",
 )
-_DURABLE = (*_READING, "record_layout", "swap_fences", "flush", "rehearse", "can_write")
+_DURABLE = (*_READING, "record_layout", "swap_fences", "flush", "rehearse")
 _PATIENCE = 10.0
 _WORKER = {
     "prefix": PREFIX, "buckets": BUCKETS, "flush_delay": 300.0, "lease": 600.0, "batch_rows": 4, "max_attempts": 2,

@@ -162,12 +162,12 @@ async def test_an_idle_worker_is_woken_by_work_and_flushes_it_once_its_delay_is_
         acknowledged = asyncio.Event()
         flush = one.flusher.flush
 
-        async def flushed(*args: Any) -> int:
-            rows = await flush(*args)
+        async def flushed(*args: Any, **named: Any) -> int:
+            rows = await flush(*args, **named)
             acknowledged.set()
             return rows
 
-        one.flusher.flush = flushed  # type: ignore[assignment, method-assign]
+        one.flusher.flush = flushed  # type: ignore[method-assign]
         await made.set("a", "new")
         async with asyncio.timeout(2):
             await acknowledged.wait()

@@ -23,7 +23,7 @@ from tests.helpers import (
     upgrade,
 )
 from tests.rules.commands import run
-from tests.rules.poison import OUTAGES, accept_poison, fail_at_poison, refuse_poison
+from tests.rules.poison import accept_poison, refuse_poison
 from tests.waiting import wait_until_async
 
 GOOD = 500
@@ -144,18 +144,3 @@ def count_letters(urls: Urls) -> int:
     """Letters and suspects in Redis."""
     with raw(urls.redis) as client:
         return sum(int(client.hlen(key)) for key in client.scan_iter(match="sessioncache:*:dead", count=1000))
-
-
-@pytest.mark.parametrize("how", OUTAGES)
-async def test_r10_an_error_like_an_outage_that_only_one_row_meets_is_bisected_too(pg_urls: Urls, how: str) -> None:
-    fail_at_poison(pg_urls.database, how)
-    async with connect(pg_urls) as cache:
-        await create_many(cache, 10)
-        bad = await cache.create("ada", session_id="bad", state={"poison": 1})
-        with start_worker(pg_urls, *FAST, "--lease", "1") as worker:
-            await wait_until_async(lambda: count_good(pg_urls) == 10, 30, "the good ones are durable")
-            with pytest.raises(DeadLetterError):
-                await bad.flush(60)
-            stop_worker(pg_urls, worker)
-    (letter,) = (await run(pg_urls, "dead", "list")).said["letters"]
-    assert (letter["session"], letter["key"]) == ("bad", "poison")

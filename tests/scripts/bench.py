@@ -258,6 +258,10 @@ class Bench:
         assert found is not None
         return found.members
 
+    async def renew(self, place: Place, worker: str, seconds: float = LEASE) -> int:
+        """Move the due time of a scope that a worker has claimed; how many it holds."""
+        return await self.backlog.renew(worker, [(place.ref.bucket, place.ref.member)], seconds)
+
     async def dirt(self, place: Place) -> Dirt:
         """Read the dirt of one scope."""
         (found,) = await self.backlog.read_dirt([(place.ref.bucket, place.ref.member)])

@@ -122,7 +122,7 @@ async def test_a_holder_that_works_long_renews_its_lease(bench: Bench) -> None:
     place = await dirty(bench)
     await bench.claim("first", bucket=place.ref.bucket)
     bench.clock.move(LEASE - 1)
-    assert await bench.backlog.renew(place.ref.bucket, "first", [place.ref.member], LEASE) == 1
+    assert await bench.renew(place, "first") == 1
     bench.clock.move(LEASE - 1)
     assert await bench.claim("second", bucket=place.ref.bucket) == []
 
@@ -134,7 +134,7 @@ async def test_only_the_holder_renews(bench: Bench) -> None:
     await bench.claim("second", bucket=place.ref.bucket)
     due = bench.due(place)
     bench.clock.move(1)
-    assert await bench.backlog.renew(place.ref.bucket, "first", [place.ref.member], LEASE) == 0
+    assert await bench.renew(place, "first") == 0
     assert bench.due(place) == due
 
 
@@ -142,7 +142,7 @@ async def test_renewing_what_was_acknowledged_does_not_make_it_dirty(bench: Benc
     place = await dirty(bench)
     await bench.claim("first", bucket=place.ref.bucket)
     await bench.flush(place)
-    assert await bench.backlog.renew(place.ref.bucket, "first", [place.ref.member], LEASE) == 0
+    assert await bench.renew(place, "first") == 0
     assert bench.due(place) is None
 
 
@@ -152,7 +152,7 @@ async def test_renewing_a_claim_whose_scope_is_clean_does_not_make_it_dirty(benc
     note = bench.ask("HGET", place.control, f"c:{place.ref.member}")
     await bench.flush(place)
     bench.ask("HSET", place.control, f"c:{place.ref.member}", note)
-    assert await bench.backlog.renew(place.ref.bucket, "first", [place.ref.member], LEASE) == 0
+    assert await bench.renew(place, "first") == 0
     assert bench.due(place) is None
     bench.ask("HDEL", place.control, f"c:{place.ref.member}")
 

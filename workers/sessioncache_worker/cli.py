@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -97,10 +98,19 @@ async def _run(options: argparse.Namespace) -> int:
         try:
             if options.once:
                 await worker.flush_once()
-                return 1 if worker.flusher.bisector.dead else 0
+                return 1 if await _has_letters(worker) else 0
             return await _run_until_signal(worker, settings.grace)
         finally:
             await worker.aclose()
+
+
+async def _has_letters(worker: FlushWorker) -> bool:
+    """Whether the database refuses something as data, be it since now or for long."""
+    letters = await worker.dead_letters()
+    if letters:
+        told = f"the database refuses {letters} entries, which stay dirty: see `sessioncache dead list`"
+        print(f"sessioncache-worker: {told}", file=sys.stderr)
+    return letters > 0
 
 
 def spare_collector() -> None:
@@ -120,28 +130,20 @@ def _settings(options: argparse.Namespace) -> WorkerSettings:
 
 async def _run_until_signal(worker: FlushWorker, grace: float) -> int:
     loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
 
     def stop() -> None:
         # The next signal ends the process at once, whatever it is doing.
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(one)
             signal.signal(one, signal.SIG_DFL)
-        stopped.set()
         worker.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    running = asyncio.ensure_future(worker.run())
-    waiting = asyncio.ensure_future(stopped.wait())
-    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    if not running.done():
-        await asyncio.wait({running}, timeout=grace)
-    waiting.cancel()
-    if running.done():
-        await running
+    await worker.run()
+    if not worker.unfinished:
         return 0
     print(f"sessioncache-worker: not finished within {grace:g} s; the rest stays dirty in Redis", file=sys.stderr)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    return 1
+    sys.stderr.flush()
+    # The driver may wait for its server for as long as it likes: the process does not wait for it.
+    os._exit(1)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 
+from sessioncache.durable.errors import RefusedDataError, StaleReadingError
+from sessioncache.durable.tier import FlushResult
 from sessioncache.entries import Committed, Dirt
 from sessioncache.errors import DurableTierUnavailableError
 from sessioncache.hot.calls import Acknowledged, Gone, Need, Unready
@@ -14,18 +16,21 @@ from sessioncache.revisions import LARGEST
 from sessioncache.settings import WorkerSettings
 from sessioncache.tiers import Tiers
 from sessioncache_worker.batch import size_of
+from sessioncache_worker.holdings import Claimed, Holdings
+from sessioncache_worker.isolation import Isolation
 from sessioncache_worker.pace import Pace
 from sessioncache_worker.poison import Bisector
 from sessioncache_worker.reader import Reader
 
-logger = logging.getLogger(__name__)
+__all__ = ["Claimed", "Flusher"]
 
-Claimed = tuple[int, str]
-"""Bucket and member of a scope."""
+logger = logging.getLogger(__name__)
 
 _CLOCK_AGE = 30.0
 """Seconds for which a reading of the database's clock serves as "before the reading of the dirt" (an older one only
 makes the dirt count as older than it is)."""
+_SOON = 1.0
+"""Seconds after which what could not be settled is due again."""
 
 
 class Flusher:
@@ -34,28 +39,43 @@ class Flusher:
     def __init__(self, tiers: Tiers, settings: WorkerSettings, worker: str) -> None:
         self._tiers = tiers
         self._settings = settings
-        self._worker = worker
         self._clock: tuple[float, int] | None = None
         self._pace = Pace(settings.batch_rows, settings.lease / 8)
-        self.bisector = Bisector(tiers.durable, tiers.backlog, max_attempts=settings.max_attempts)
+        self._free = asyncio.Semaphore(tiers.durable.writers)
+        """Transactions of batches that may be under way at once."""
+        self._beside = self._free if tiers.durable.writers == 1 else asyncio.Semaphore(1)
+        """Beside them, what is looked into; not where the database lets one in at a time."""
+        self._bisector = Bisector(tiers.durable, tiers.backlog, max_attempts=settings.max_attempts)
+        self.holdings = Holdings(tiers.backlog, worker, settings.lease)
+        self.isolation = Isolation(self.flush_part, self.holdings)
 
-    async def flush(self, claimed: Sequence[Claimed]) -> int:
+    async def flush(self, claimed: Sequence[Claimed], *, patient: bool = True) -> int:
         """Flush scopes; the number of rows that were acknowledged.
 
-        While SQL commits batches, those after them are read and those before them are acknowledged.
+        While SQL commits batches, those after them are read and those before them are acknowledged.  What takes long,
+        or may fail for the sake of one scope, is seen to beside (see `isolation`), and waited for if `patient`.  An
+        outage of the whole is raised.
         """
+        self.holdings.take(claimed)
+        before = self.isolation.rows
+        ailing = [scope for scope in claimed if self.isolation.knows(scope)]
+        await self.isolation.look_into(ailing, known=True)
+        sound = [scope for scope in claimed if not self.isolation.knows(scope)] if ailing else claimed
+        rows = await self._flush_all(sound) if sound else 0
+        if patient:
+            await self.isolation.finished()
+        if error := self.isolation.take_error():
+            raise error
+        return rows + self.isolation.rows - before
+
+    async def _flush_all(self, claimed: Sequence[Claimed]) -> int:
         read_after = await self._clock_before()
         limits = {"rows": self._settings.batch_rows, "size": self._settings.batch_bytes}
-        free = asyncio.Semaphore(self._tiers.durable.writers)
         flushing: list[asyncio.Future[int]] = []
         async with Reader(self.read, claimed, **limits) as reader:
             try:
-                while True:
-                    await free.acquire()
-                    batch = [] if any(map(_has_failed, flushing)) else await reader.take(self._pace.rows)
-                    if not batch:
-                        break
-                    flushing.append(asyncio.ensure_future(self._flush_batch(batch, read_after, free)))
+                while batch := await self._next_batch(reader, flushing):
+                    flushing.append(asyncio.ensure_future(self._flush_batch(batch, read_after)))
                 return sum(await asyncio.gather(*flushing))
             except asyncio.CancelledError:
                 for one in flushing:
@@ -64,18 +84,61 @@ class Flusher:
             finally:
                 await asyncio.gather(*flushing, return_exceptions=True)
 
-    async def _flush_batch(self, batch: list[Dirt], read_after: int, free: asyncio.Semaphore) -> int:
+    async def _next_batch(self, reader: Reader[Claimed], flushing: Sequence[asyncio.Future[int]]) -> list[Dirt]:
+        """What goes into the transaction that is free now; nothing after one that failed."""
+        await self._free.acquire()
+        try:
+            while not any(map(_has_failed, flushing)):
+                batch = await reader.take(self._pace.rows)
+                if len(batch) != 1 or size_of(batch[0])[0] <= self._settings.batch_rows:
+                    break
+                await self.isolation.look_into([_scope_of(batch[0])], known=True)  # it takes long
+            else:
+                batch = []
+        except BaseException:
+            self._free.release()
+            raise
+        if not batch:
+            self._free.release()
+        return batch
+
+    async def _flush_batch(self, batch: list[Dirt], read_after: int) -> int:
         """Commit a batch, let the next one follow, and acknowledge it; the number of rows."""
         began = asyncio.get_running_loop().time()
         try:
             committed = await self.commit(batch, read_after)
             self._pace.took(sum(size_of(dirt)[0] for dirt in batch), asyncio.get_running_loop().time() - began)
-        except DurableTierUnavailableError:
-            self._pace.failed()
-            raise
+        except (DurableTierUnavailableError, RefusedDataError) as error:
+            if isinstance(error, DurableTierUnavailableError):
+                self._pace.failed()
+                if not error._partial:
+                    raise
+            await self.isolation.look_into([_scope_of(dirt) for dirt in batch])
+            return 0
         finally:
-            free.release()
-        return await self.acknowledge(committed)
+            self._free.release()
+        return await self._settle(batch, committed)
+
+    async def flush_part(self, scopes: Sequence[Claimed]) -> int:
+        """Flush some scopes together; a lone one without what the database refuses as data."""
+        read_after = await self._clock_before()
+        batch = await self.read(scopes)
+        if not batch:
+            return 0
+        async with self._beside:
+            if len(batch) == 1:
+                committed = await self._taken(self._bisector.commit(batch[0], read_after), batch)
+            else:
+                committed = await self.commit(batch, read_after)
+        return await self._settle(batch, committed)
+
+    async def _settle(self, batch: Sequence[Dirt], committed: list[Committed]) -> int:
+        """Acknowledge what was committed; what else was in the batch is due again soon."""
+        rows = await self.acknowledge(committed)
+        left = self.holdings.of([_scope_of(dirt) for dirt in batch])
+        if left:
+            await self.holdings.put_off(left, min(_SOON, self._settings.lease))
+        return rows
 
     async def read(self, claimed: Sequence[Claimed]) -> list[Dirt]:
         """The dirt of scopes; hashes of an older incarnation are settled first."""
@@ -84,25 +147,34 @@ class Flusher:
         if unready:
             await self._make_ready(unready)
             again = await self._tiers.backlog.read_dirt(list(unready))
-            for (bucket, member), one in zip(unready, again, strict=True):
+            for scope, one in zip(unready, again, strict=True):
                 if isinstance(one, Unready):  # another process is at it: our claim must not hold it back for a lease
-                    seconds = 0.1 if one.need is Need.UNFLUSHED else 1.0
-                    await self.put_off(bucket, [member], min(seconds, self._settings.lease))
+                    seconds = 0.1 if one.need is Need.UNFLUSHED else _SOON
+                    await self.holdings.put_off([scope], min(seconds, self._settings.lease))
             found += again
         for scope, one in zip([*claimed, *unready], found, strict=True):
             if one is None:
                 logger.error("Redis evicted the dirty scope %s: what was not flushed of it is lost", scope[1])
+            if not isinstance(one, (Dirt, Unready)):  # there is no such dirt any more
+                self.holdings.done_with([scope])
         return [one for one in found if isinstance(one, Dirt)]
 
     async def commit(self, batch: list[Dirt], read_after: int) -> list[Committed]:
         """Write a batch in one transaction; leave out dirt of buckets whose fence has moved, and register them."""
-        result = await self.bisector.commit(batch, read_after)
+        return await self._taken(self._tiers.durable.flush(batch, read_after=read_after), batch)
+
+    async def _taken(self, flushing: Awaitable[FlushResult], batch: Sequence[Dirt]) -> list[Committed]:
+        """What was committed, after what else became of the batch has been seen to."""
+        try:
+            result = await flushing
+        except StaleReadingError:
+            logger.warning("%d scopes were read too long ago to be written; they will be read again", len(batch))
+            return []
         if result.fenced:
             logger.warning("%d buckets were taken over by another Redis: registering them again", len(result.fenced))
             await self._tiers.registrar.register(result.fenced)
-            for dirt in batch:
-                if dirt.bucket in result.fenced:  # to be read again, under the new incarnation
-                    await self.put_off(dirt.bucket, [dirt.kind.value + dirt.scope_id], 0.0)
+            # To be read again, under the new incarnation.
+            await self.holdings.give_back([_scope_of(dirt) for dirt in batch if dirt.bucket in result.fenced])
         return result.committed
 
     async def acknowledge(self, committed: list[Committed]) -> int:
@@ -110,12 +182,9 @@ class Flusher:
         acknowledged = await self._tiers.backlog.acknowledge(committed, delay=self._settings.flush_delay)
         for one, done in zip(committed, acknowledged, strict=True):
             if done is not None:
+                self.holdings.done_with([_scope_of(one.dirt)])
                 _report(one, done)
         return sum(done.rows for done in acknowledged if done is not None)
-
-    async def put_off(self, bucket: int, members: list[str], seconds: float) -> None:
-        """Let the claimed scopes of a bucket be due again in some seconds."""
-        await self._tiers.backlog.renew(bucket, self._worker, members, seconds)
 
     async def _make_ready(self, unready: Mapping[Claimed, Unready]) -> None:
         await self._tiers.registrar.register(
@@ -123,9 +192,9 @@ class Flusher:
         )
         for scope, why in unready.items():
             with suppress(Unready):  # what came up meanwhile, the next look meets again
-                await self._settle(scope, why)
+                await self._make_one_ready(scope, why)
 
-    async def _settle(self, scope: Claimed, why: Unready) -> None:
+    async def _make_one_ready(self, scope: Claimed, why: Unready) -> None:
         """Settle what stands in the way of one scope's dirt."""
         for place in why.places:
             if why.need is Need.REVALIDATE:
@@ -142,6 +211,10 @@ class Flusher:
         if self._clock is None or now - self._clock[0] > _CLOCK_AGE:
             self._clock = (now, await self._tiers.durable.clock())
         return self._clock[1]
+
+
+def _scope_of(dirt: Dirt) -> Claimed:
+    return dirt.bucket, dirt.kind.value + dirt.scope_id
 
 
 def _has_failed(batch: asyncio.Future[int]) -> bool:

@@ -8,6 +8,8 @@ import logging
 import os
 import secrets
 import socket
+import traceback
+from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -15,15 +17,24 @@ from typing import TYPE_CHECKING, Any, Self
 from tenacity import wait_random_exponential
 
 from sessioncache.deadline import within
-from sessioncache.durable.errors import RefusedDataError
+from sessioncache.durable.errors import LOGIN
 from sessioncache.durable.tier import DurableTier
-from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, MemoryFullError
+from sessioncache.errors import (
+    ConfigurationError,
+    DurableTierUnavailableError,
+    HotTierUnavailableError,
+    SchemaVersionError,
+    SessionCacheError,
+)
+from sessioncache.hot.letters import Letters
 from sessioncache.hot.link import HotLink
 from sessioncache.hot.sweep import Sweep
+from sessioncache.outages import REDIS, SQL, Outages
 from sessioncache.settings import CacheSettings, WorkerSettings
 from sessioncache.tiers import Tiers
 from sessioncache_worker.agenda import Agenda
 from sessioncache_worker.flusher import Claimed, Flusher
+from sessioncache_worker.helpers import Helpers
 from sessioncache_worker.janitor import Janitor
 from sessioncache_worker.wake import listen
 
@@ -40,8 +51,10 @@ _OF_A_BUCKET = 8
 _BUCKETS_AT_ONCE = 256
 _HEARTBEAT = 5.0
 """Seconds between two heartbeats."""
-_AWAY = (HotTierUnavailableError, DurableTierUnavailableError, MemoryFullError)
-"""What a worker outlives, however long it lasts."""
+_SOON = 1.0
+"""Seconds after which what was given back is due again."""
+_AILING_TOLD = 5
+"""Scopes that cannot be flushed which a heartbeat names."""
 _TIMEOUT = 5.0
 """Seconds an exchange with Redis may take."""
 
@@ -75,53 +88,124 @@ class FlushWorker:
         )
         self._tiers = Tiers(link, durable, cache)
         self.flusher = Flusher(self._tiers, settings, self.name)
+        self.flusher.holdings.due = self._look_again
         self._janitor = Janitor(self._tiers, every=settings.janitor)
         self._agenda = Agenda()
         self._sweeper = Sweep(link, self._tiers.layout)
         self._buckets = range(settings.buckets)
         self._woken = asyncio.Event()
-        self._stopping = False
+        self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._held: set[Claimed] = set()
-        self._failures = 0
+        self._helpers: Helpers | None = None
+        self._outages = Outages(logger)
+        self.unfinished = False
+        """Whether `run` ended at the end of the grace time, with something begun and not finished."""
 
     # ---- running
 
     async def run(self) -> None:
-        """Flush what becomes due, until `stop`; survives outages of both tiers."""
-        helpers = [
-            asyncio.ensure_future(job)
-            for job in (self._listen(), self._beat(), self._sweep(), self._renew(), self._janitor.run())
-        ]
-        pauses = wait_random_exponential(multiplier=0.1, max=5)
-        failures = 0
+        """Flush what becomes due, until `stop`; survives outages of both tiers.
+
+        After `stop` it ends within the grace time, whatever the database does; what it still holds then is given back.
+        """
+        jobs = {
+            "wake-up channel": self._listen,
+            "heartbeat": self._beat,
+            "sweep": self._sweep,
+            "renewal of leases": self._renew,
+            "janitor": self._janitor.run,
+        }
+        rounds = asyncio.ensure_future(self._rounds())
+        stopped = asyncio.ensure_future(self._stopped.wait())
         try:
-            while not self._stopping:
-                try:
-                    await self._check()
-                    await self._work()
-                    failures = 0
-                except (*_AWAY, RefusedDataError) as error:
-                    failures += 1
-                    logger.warning("a tier is away, trying again: %s", error)
-                    await self._pause(pauses(_Attempt(failures)))  # type: ignore[arg-type]
+            async with Helpers(jobs) as self._helpers:
+                await asyncio.wait({rounds, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                if not rounds.done():
+                    await asyncio.wait({rounds}, timeout=max(0.0, self.settings.grace - self._farewell_time))
+                self.unfinished = not rounds.done()
+                if not self.unfinished:
+                    await rounds
         finally:
-            for helper in helpers:
-                helper.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
-            with suppress(HotTierUnavailableError):
-                await self._tiers.backlog.beat(self.name, "", ended=True)
+            stopped.cancel()
+            # Not waited for: a driver whose server hangs takes its time.
+            rounds.cancel()
+            self.flusher.isolation.stop()
+            await self._say_farewell()
 
     def stop(self) -> None:
-        """Stop claiming; `run` returns when what is claimed has been flushed."""
-        self._stopping = True
+        """Stop claiming; `run` returns when what is claimed has been flushed, or the grace time is over."""
+        self._stopped.set()
         self._woken.set()
+
+    @property
+    def _farewell_time(self) -> float:
+        """Seconds of the grace time that are kept for giving back what is held."""
+        return min(1.0, self.settings.grace / 4)
+
+    async def _say_farewell(self) -> None:
+        with suppress(SessionCacheError, TimeoutError):
+            async with asyncio.timeout(self._farewell_time):
+                if len(self.flusher.holdings):
+                    await self.flusher.holdings.give_back()
+                await self._tiers.backlog.beat(self.name, "", ended=True)
+
+    async def _rounds(self) -> None:
+        pauses = wait_random_exponential(multiplier=0.1, max=5)
+        failures = 0
+        while not self._stopped.is_set():
+            try:
+                await self._check()
+                await self._work()
+                failures = 0
+            except Exception as error:
+                if self._is_final(error):
+                    raise
+                failures += 1
+                self._note(error, failures)
+                await self._back_off(pauses(_Attempt(failures)))  # type: ignore[arg-type]
+        self.flusher.isolation.wind_down()
+        await self.flusher.isolation.finished()
+
+    async def _back_off(self, seconds: float) -> None:
+        """Wait, whatever becomes due meanwhile, unless it is time to stop."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), seconds)
+
+    def _is_final(self, error: Exception) -> bool:
+        """Whether waiting does not help: the settings are wrong, or what both tiers have.
+
+        A login that is refused is wrong at the start; later on its password may just be about to change.
+        """
+        started = self._tiers.installation.checked
+        if isinstance(error, DurableTierUnavailableError):
+            return error._cause == LOGIN and not started
+        return isinstance(error, SchemaVersionError) or (
+            isinstance(error, ConfigurationError) and not (started and error._login)
+        )
+
+    def _note(self, error: Exception, failures: int) -> None:
+        """Tell the log what failed."""
+        if isinstance(error, DurableTierUnavailableError):
+            self._outages.away(SQL, str(error))
+        elif isinstance(error, SessionCacheError):
+            self._outages.away(REDIS, str(error))
+        elif failures & (failures - 1) == 0:
+            # Not its text, which may quote what is state.
+            where = "".join(traceback.format_tb(error.__traceback__))
+            logger.error("a round of the worker failed: %s\n%s", type(error).__name__, where)
+
+    async def _note_success(self, *, flushed: bool) -> None:
+        """Tell the log of a tier that is back."""
+        self._outages.back(REDIS)
+        if flushed and SQL in self._outages:
+            waiting = sum((await self._tiers.backlog.count_dirty(self._buckets)).values())
+            self._outages.back(SQL, f"{waiting:,} scopes wait to be flushed")
 
     async def flush_once(self) -> int:
         """Flush all that is dirty now, whether due or not; the number of rows.
 
-        Waits for scopes that another worker holds.  What the database refuses as data becomes dead letters
-        (`flusher.bisector.dead`).
+        Waits for scopes that another worker holds.  What the database refuses as data becomes dead letters.
+        DurableTierUnavailableError where it cannot be used, or not for some scopes.
         """
         await self._check()
         began = await self._redis_time()
@@ -134,7 +218,13 @@ class FlushWorker:
             if oldest is None or oldest > began:
                 return rows
             if not flushed:
+                for scope, one in self.flusher.isolation.ailing().items():
+                    raise DurableTierUnavailableError(f"scope {scope[1]} cannot be flushed: {one.cause}")
                 await asyncio.sleep(0.05)
+
+    async def dead_letters(self) -> int:
+        """How many entries the database refuses as data."""
+        return len(await Letters(self._tiers.link, self._tiers.layout).read(self._buckets))
 
     async def _check(self) -> None:
         if not self._tiers.installation.checked:
@@ -145,14 +235,15 @@ class FlushWorker:
         """One round: look at the buckets that are due, or wait until one is."""
         loop = asyncio.get_running_loop()
         due = self._agenda.due(loop.time(), _BUCKETS_AT_ONCE)
-        if due:
-            await self._flush(await self._claim(due))
+        if not due:
+            await self._pause(self._agenda.seconds_to_next(loop.time()))
             return
-        await self._pause(self._agenda.seconds_to_next(loop.time()))
+        rows = await self._flush(await self._claim(due), patient=False)
+        await self._note_success(flushed=rows > 0)
 
     async def _pause(self, seconds: float | None) -> None:
         self._woken.clear()
-        if self._stopping:
+        if self._stopped.is_set():
             return
         with suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), seconds)
@@ -174,46 +265,36 @@ class FlushWorker:
         for bucket, found in claims.items():
             self._agenda.note(bucket, found.wait if found else 0.0, began)
             claimed += [(bucket, member) for member in found.members] if found else []
-        self._held.update(claimed)
+        self.flusher.holdings.take(claimed)
         try:
             await self._tiers.registrar.register(bucket for bucket, found in claims.items() if found is None)
-        except (HotTierUnavailableError, DurableTierUnavailableError):
-            self._held.clear()
+        except SessionCacheError:
             await self._give_back(claimed)
             raise
         return claimed
 
-    async def _flush(self, claimed: list[Claimed]) -> int:
-        if not claimed:
-            return 0
+    async def _flush(self, claimed: list[Claimed], *, patient: bool = True) -> int:
+        """Flush what was claimed; `patient`: also what is looked into beside.  The number of rows."""
         try:
-            rows = await self.flusher.flush(claimed)
-        except _AWAY as error:
-            self._held.clear()
+            rows = await self.flusher.flush(claimed, patient=patient)
+        except Exception:
             await self._give_back(claimed)
-            await self._suspect(error)
             raise
-        self._held.clear()
-        self._failures, self.flusher.bisector.suspicious = 0, False
-        now = asyncio.get_running_loop().time()
-        for bucket in {bucket for bucket, _ in claimed}:
-            self._agenda.announce(bucket, now + self.settings.flush_delay)
+        self._look_again({bucket for bucket, _ in claimed}, self.settings.flush_delay)
         return rows
-
-    async def _suspect(self, error: Exception) -> None:
-        """An outage that lasts while others can write is no outage: the batch is searched for what causes it (R10)."""
-        if isinstance(error, DurableTierUnavailableError):
-            self._failures += 1
-            if self._failures >= self.settings.max_attempts:
-                self.flusher.bisector.suspicious = await self._tiers.durable.can_write()
 
     async def _give_back(self, claimed: list[Claimed]) -> None:
         """Let what could not be flushed be due again soon, here or at another worker."""
-        with suppress(HotTierUnavailableError):
-            for bucket in {bucket for bucket, _ in claimed}:
-                members = [member for b, member in claimed if b == bucket]
-                await self.flusher.put_off(bucket, members, min(1.0, self.settings.lease))
-                self._agenda.announce(bucket, asyncio.get_running_loop().time())
+        left = [scope for scope in self.flusher.holdings.of(claimed) if not self.flusher.isolation.has(scope)]
+        with suppress(SessionCacheError):
+            await self.flusher.holdings.put_off(left, min(_SOON, self.settings.lease))
+
+    def _look_again(self, buckets: Iterable[int], seconds: float) -> None:
+        """Something of buckets is due in some seconds."""
+        at = asyncio.get_running_loop().time() + seconds
+        for bucket in buckets:
+            self._agenda.announce(bucket, at)
+        self._woken.set()
 
     # ---- beside the work
 
@@ -229,11 +310,23 @@ class FlushWorker:
         await listen(self._tiers.link, self._tiers.layout, heard)
 
     async def _beat(self) -> None:
-        about = json.dumps({"host": socket.gethostname(), "pid": os.getpid()})
         while True:
             with suppress(HotTierUnavailableError):
-                await self._tiers.backlog.beat(self.name, about)
+                await self._tiers.backlog.beat(self.name, json.dumps(self._about()))
             await asyncio.sleep(_HEARTBEAT)
+
+    def _about(self) -> dict[str, Any]:
+        """What the worker says of itself, for `doctor` and for a `flush` that takes long."""
+        about: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
+        ailing = self.flusher.isolation.ailing()
+        told = [(*scope, one.cause, one.attempts) for scope, one in list(ailing.items())[:_AILING_TOLD]]
+        more = {
+            "away": self._outages.causes(),
+            "failing": dict(self._helpers.troubles) if self._helpers else {},
+            "ailing": told,
+            "ailing_in_all": len(ailing),
+        }
+        return about | {name: value for name, value in more.items() if value}
 
     async def _sweep(self) -> None:
         """Look for dirt in all buckets now and then, in case an announcement was missed."""
@@ -251,11 +344,8 @@ class FlushWorker:
         """Keep the lease of what takes long."""
         while True:
             await asyncio.sleep(self.settings.lease / 3)
-            held = list(self._held)
             with suppress(HotTierUnavailableError):
-                for bucket in {bucket for bucket, _ in held}:
-                    members = [member for b, member in held if b == bucket]
-                    await self._tiers.backlog.renew(bucket, self.name, members, self.settings.lease)
+                await self.flusher.holdings.renew()
 
     async def _redis_time(self) -> int:
         seconds, micros = await self._tiers.link.command(b"TIME")

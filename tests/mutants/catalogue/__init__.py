@@ -16,6 +16,7 @@ from tests.mutants.catalogue import (
     leasing,
     listing,
     lives,
+    outages,
     reading,
     records,
     spaces,
@@ -49,4 +50,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *tool.MUTATIONS,
     *idling.MUTATIONS,
     *surface.MUTATIONS,
+    *outages.MUTATIONS,
 )

@@ -1,0 +1,127 @@
+"""Isolation: what cannot be committed is found in parts, put off for ever longer, and told (R10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from sessioncache_worker.holdings import Claimed, Holdings
+from sessioncache_worker.isolation import Isolation
+
+from sessioncache.durable.errors import RefusedDataError
+from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.hot.backlog import Backlog
+
+SCOPES = [(number % 4, f"s{number}") for number in range(100)]
+
+
+class World:
+    """A database that fails at some scopes, and the claims that are moved."""
+
+    def __init__(self, bad: Iterable[Claimed] = (), *, partial: bool = True) -> None:
+        self.bad = set(bad)
+        self.partial = partial
+        self.refusing = False
+        self.tried: list[list[Claimed]] = []
+        self.flushed: list[Claimed] = []
+        self.put_off: dict[Claimed, list[float]] = {}
+        self.holdings = Holdings(cast("Backlog", self), "w", 15.0)
+        self.isolation = Isolation(self.flush, self.holdings)
+
+    async def renew(self, _worker: str, scopes: Sequence[Claimed], seconds: float) -> int:
+        """As the backlog's."""
+        for scope in scopes:
+            self.put_off.setdefault(scope, []).append(seconds)
+        return len(scopes)
+
+    async def flush(self, scopes: Sequence[Claimed]) -> int:
+        """As the flusher's."""
+        self.tried.append(list(scopes))
+        if self.bad & set(scopes):
+            if self.refusing and len(scopes) > 1:
+                raise RefusedDataError("refused")
+            if not self.refusing:
+                raise DurableTierUnavailableError("away", _partial=self.partial)
+        self.flushed += scopes
+        self.holdings.done_with(scopes)
+        return len(scopes)
+
+    async def look_into(self, scopes: Sequence[Claimed], *, known: bool = False) -> None:
+        """Look into scopes to the end."""
+        self.holdings.take(scopes)
+        await self.isolation.look_into(scopes, known=known)
+        await self.isolation.finished()
+
+
+async def test_r10_parts_that_fail_are_cut_until_the_scope_to_blame_is_alone() -> None:
+    world = World([SCOPES[7], SCOPES[70]])
+    await world.look_into(SCOPES)
+    assert sorted(world.flushed) == sorted(set(SCOPES) - world.bad), "all others, once"
+    assert set(world.isolation.ailing()) == set(world.put_off) == world.bad
+    assert world.isolation.take_error() is None
+    assert len(world.tried) < 60
+    assert world.isolation.rows == 98
+    assert len(world.holdings) == 0
+
+
+async def test_r10_where_nothing_can_be_committed_the_outage_is_no_scopes() -> None:
+    world = World(SCOPES)
+    await world.look_into(SCOPES)
+    assert len(world.tried) == 3
+    assert isinstance(world.isolation.take_error(), DurableTierUnavailableError)
+    assert world.isolation.take_error() is None, "it is told once"
+    assert world.isolation.ailing() == {}
+    assert {scope: len(times) for scope, times in world.put_off.items()} == dict.fromkeys(SCOPES, 1)
+    assert not any(map(world.isolation.has, SCOPES))
+
+
+async def test_r10_an_outage_of_the_whole_ends_a_search_at_once() -> None:
+    world = World(SCOPES[:1], partial=False)
+    await world.look_into(SCOPES[:1])
+    assert isinstance(world.isolation.take_error(), DurableTierUnavailableError)
+    assert (world.isolation.ailing(), list(world.put_off)) == ({}, SCOPES[:1])
+
+
+async def test_r10_a_scope_that_keeps_failing_is_put_off_for_ever_longer_and_not_for_ever() -> None:
+    world = World(SCOPES[:1])
+    for _ in range(12):
+        await world.look_into(SCOPES[:1], known=True)
+    times = world.put_off[SCOPES[0]]
+    assert times[0] <= 2 < times[5] <= 30
+    assert max(times) <= 30
+    assert world.isolation.ailing()[SCOPES[0]].attempts == 12
+    world.bad.clear()
+    await world.look_into(SCOPES[:1], known=True)
+    assert world.isolation.ailing() == {}
+
+
+async def test_r10_ailing_scopes_are_no_sign_of_an_outage_of_the_whole() -> None:
+    world = World(SCOPES[:10])
+    await world.look_into(SCOPES[:10], known=True)
+    assert world.isolation.take_error() is None
+    assert set(world.isolation.ailing()) == world.bad
+
+
+async def test_r10_what_is_refused_as_data_is_tried_alone_in_the_end() -> None:
+    world = World([SCOPES[7], SCOPES[70]])
+    world.refusing = True
+    await world.look_into(SCOPES)
+    assert sorted(world.flushed) == sorted(SCOPES)
+    assert [SCOPES[7]] in world.tried
+    assert world.isolation.ailing() == {}
+
+
+async def test_r10_what_others_have_taken_meanwhile_is_not_tried() -> None:
+    world = World()
+    world.holdings.take(SCOPES[:2])
+    world.holdings.done_with(SCOPES[:1])
+    await world.isolation.look_into(SCOPES[:2])
+    await world.isolation.finished()
+    assert world.flushed == SCOPES[1:2]
+
+
+async def test_r10_what_is_too_much_to_be_looked_into_is_put_off() -> None:
+    world = World()
+    many = [(0, f"s{number}") for number in range(2_001)]
+    await world.look_into(many)
+    assert (world.tried, len(world.put_off)) == ([], 2_001)

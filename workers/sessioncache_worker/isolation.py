@@ -1,0 +1,184 @@
+"""Isolation: one scope that cannot be committed holds nobody else up (R10).
+
+A batch that failed with an error that may be of one scope is cut into parts, and these again, until what can be
+committed is, and what cannot is alone.  A lone scope that fails is put off for ever longer, and told by name.  It all
+happens beside the rounds of the worker, one part at a time; so do scopes that are larger than a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sessioncache.durable.errors import RefusedDataError
+from sessioncache.errors import DurableTierUnavailableError, SessionCacheError
+from sessioncache_worker.holdings import Claimed, Holdings
+
+logger = logging.getLogger(__name__)
+
+_PARTS = 8
+_SAMPLE = 3
+"""Lone scopes that are tried first: where none of them can be committed, nothing can, and the outage is no scope's."""
+_MOST = 2_000
+"""Scopes that wait here at most; what comes beyond is put off."""
+_SOON = 1.0
+"""Seconds after which what was given up is due again."""
+_LONGEST = 30.0
+"""Seconds that a scope is put off at most."""
+_FORGOTTEN = 4 * _LONGEST
+"""Seconds after which a scope that did not come back is somebody else's."""
+
+
+@dataclass(slots=True)
+class Ailing:
+    """A scope that could not be committed alone."""
+
+    cause: str
+    since: float
+    """By the event loop's clock, as the next."""
+    tried: float
+    attempts: int = 1
+
+
+class Isolation:
+    """Tries what failed in parts."""
+
+    def __init__(self, flush: Callable[[Sequence[Claimed]], Awaitable[int]], holdings: Holdings) -> None:
+        """`flush` commits and acknowledges scopes, together; a lone one without what the database refuses as data."""
+        self._flush = flush
+        self._holdings = holdings
+        self._jobs: deque[tuple[list[Claimed], bool]] = deque()
+        self._busy: set[Claimed] = set()
+        self._runner: asyncio.Future[None] | None = None
+        self._ailing: dict[Claimed, Ailing] = {}
+        self.rows = 0
+        """Rows that were flushed here."""
+        self._error: Exception | None = None
+
+    # ---- what is known
+
+    def knows(self, scope: Claimed) -> bool:
+        """Whether a scope could not be committed lately."""
+        return scope in self._ailing
+
+    def ailing(self) -> dict[Claimed, Ailing]:
+        """The scopes that cannot be committed, those that have waited longest first."""
+        now = asyncio.get_running_loop().time()
+        for scope in [scope for scope, one in self._ailing.items() if now - one.tried > _FORGOTTEN]:
+            del self._ailing[scope]
+        return dict(sorted(self._ailing.items(), key=lambda item: item[1].since))
+
+    def has(self, scope: Claimed) -> bool:
+        """Whether a scope is being looked into."""
+        return scope in self._busy
+
+    def take_error(self) -> Exception | None:
+        """The outage that made a search end, and that is no scope's; told once."""
+        error, self._error = self._error, None
+        return error
+
+    # ---- what is to be done
+
+    async def look_into(self, scopes: Sequence[Claimed], *, known: bool = False) -> None:
+        """Try scopes in parts; `known`: each of them alone, since it takes long, or is known to be ailing."""
+        scopes = self._holdings.of(scopes)
+        if not scopes:
+            return
+        if len(self._busy) + len(scopes) > _MOST:
+            await self._holdings.put_off(scopes, _SOON)
+            return
+        self._busy.update(scopes)
+        self._jobs.append((list(scopes), known))
+        if self._runner is None or self._runner.done():
+            self._runner = asyncio.ensure_future(self._run())
+
+    async def finished(self) -> None:
+        """Wait until nothing is left to be tried."""
+        while self._runner is not None and not self._runner.done():
+            await asyncio.wait({self._runner})
+
+    def wind_down(self) -> None:
+        """Try nothing more of what is known to be ailing."""
+        self._jobs = deque(job for job in self._jobs if not any(map(self.knows, job[0])))
+
+    def stop(self) -> None:
+        """Try nothing more."""
+        self._jobs.clear()
+        if self._runner is not None:
+            self._runner.cancel()
+
+    async def _run(self) -> None:
+        while self._jobs:
+            scopes, known = self._jobs.popleft()
+            try:
+                await self._search(scopes, known=known)
+            except Exception as error:  # whoever runs the rounds tells of it
+                self._error = error
+                await self._give_up()
+            self._busy.difference_update(scopes)
+
+    async def _give_up(self) -> None:
+        """What one search found out would hold for the others."""
+        self._jobs.clear()
+        left, self._busy = self._holdings.of(self._busy), set()
+        with suppress(SessionCacheError):  # else they stay claimed until their lease is over
+            await self._holdings.put_off(left, _SOON)
+
+    async def _search(self, scopes: list[Claimed], *, known: bool) -> None:
+        todo = deque(_alone(scopes) if known else _first_parts(scopes))
+        sick: list[tuple[Claimed, str]] = []
+        answered = known
+        while todo:
+            part = todo.popleft()
+            try:
+                rows = await self._flush(part)
+                self.rows += rows
+                answered = answered or rows > 0
+                self._recovered(part)
+            except RefusedDataError:
+                answered = True
+                todo.extend(_parts(part))
+            except DurableTierUnavailableError as error:
+                if not error._partial or (not answered and len(sick) + 1 == _SAMPLE and todo):
+                    raise
+                if len(part) == 1:
+                    sick.append((part[0], str(error)))
+                else:
+                    todo.extend(_parts(part))
+        for scope, cause in sick:
+            await self._set_apart(scope, cause)
+
+    async def _set_apart(self, scope: Claimed, cause: str) -> None:
+        now = asyncio.get_running_loop().time()
+        one = self._ailing.setdefault(scope, Ailing(cause, since=now, tried=now, attempts=0))
+        one.cause, one.tried, one.attempts = cause, now, one.attempts + 1
+        if one.attempts & (one.attempts - 1) == 0:  # the first time, and ever more rarely
+            logger.warning("scope %s cannot be flushed, and is tried again: %s", scope[1], cause)
+        await self._holdings.put_off([scope], random.uniform(0.5, 1.0) * min(_LONGEST, 2.0**one.attempts))
+
+    def _recovered(self, part: Sequence[Claimed]) -> None:
+        for scope in part:
+            one = self._ailing.pop(scope, None)
+            if one is not None:
+                seconds = asyncio.get_running_loop().time() - one.since
+                logger.warning("scope %s is flushed again, after %.0f s", scope[1], seconds)
+
+
+def _first_parts(scopes: list[Claimed]) -> list[list[Claimed]]:
+    """Some lone scopes, and the rest in parts."""
+    shuffled = random.sample(scopes, len(scopes))
+    return _alone(shuffled[:_SAMPLE]) + _parts(shuffled[_SAMPLE:])
+
+
+def _parts(scopes: list[Claimed]) -> list[list[Claimed]]:
+    size = -(-len(scopes) // _PARTS)
+    return [scopes[at : at + size] for at in range(0, len(scopes), size)] if scopes else []
+
+
+def _alone(scopes: Sequence[Claimed]) -> list[list[Claimed]]:
+    return [[scope] for scope in scopes]
