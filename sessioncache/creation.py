@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from sessioncache.entries import Head
-from sessioncache.errors import LimitExceededError, SessionExistsError
+from sessioncache.errors import (
+    DurableTierUnavailableError,
+    HotTierUnavailableError,
+    LimitExceededError,
+    OutcomeUnknownError,
+    SessionExistsError,
+)
 from sessioncache.handle import raise_refusal
-from sessioncache.hot.calls import Operation, Part, Refused, Taken, Written
+from sessioncache.hot.calls import Operation, Part, Refused, Taken, Written, WrittenPart
 from sessioncache.ledger import Ledger
 from sessioncache.names import KeyScope, split_key
 from sessioncache.session import Session, SessionPlaces
@@ -15,6 +21,8 @@ from sessioncache.tiers import Tiers
 from sessioncache.upkeep import check_title
 from sessioncache.vacancy import Vacancy
 from sessioncache.values import Json, encode_value
+
+_SHARED = (KeyScope.USER, KeyScope.APP)
 
 
 class Creation:
@@ -45,19 +53,34 @@ class Creation:
         if isinstance(outcome, Refused):
             raise_refusal(outcome.why)
             raise LimitExceededError(f"the initial state is too large ({outcome.detail}); nothing was created")
-        return Session.created(self._tiers, open_ledger, self._places, self._parts, outcome, self._title)
+        created = Session.created(self._tiers, open_ledger, self._places, self._parts, outcome, self._title)
+        if any(done.content is None for scope, done in self._by_scope(outcome) if scope in _SHARED):
+            await self._read(created)
+        return created
+
+    def _by_scope(self, written: Written) -> Iterable[tuple[KeyScope, WrittenPart]]:
+        return zip(self._parts, written.parts, strict=True)
+
+    async def _read(self, created: Session) -> None:
+        """Somebody wrote what the session shares between the step that created it and the reading behind it."""
+        try:
+            await created.refresh()
+        except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+            raise OutcomeUnknownError(f"the session {created.id!r} was created, and cannot be read now") from error
 
     async def _attempt(self) -> Written | Refused:
         ref, parts = self._places.session.ref, list(self._parts.values())
         await self._tiers.pressure.admit()
         head = Head(ref.org, ref.app, ref.user, ref.session, revision=0, title=self._title)
+        whole = [self._places.by_scope[scope] for scope in _SHARED]
         return await self._vacancy.fill(
-            lambda token, known: self._tiers.hot.create(parts, head, token=token, known=known)
+            lambda token, known: self._tiers.hot.create(parts, head, token=token, known=known, whole=whole)
         )
 
 
 def _parts(places: SessionPlaces, state: Mapping[str, Json]) -> dict[KeyScope, Part]:
-    operations: dict[KeyScope, list[Operation]] = {KeyScope.SESSION: []}
+    # The shared scopes are parts in any case: no session comes into being whose state could not be read.
+    operations: dict[KeyScope, list[Operation]] = {KeyScope.SESSION: [], **{scope: [] for scope in _SHARED}}
     for key, value in state.items():
         scope, name = split_key(key)
         operations.setdefault(scope, []).append(Operation(b"S", name, encode_value(key, value)))

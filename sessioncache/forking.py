@@ -13,7 +13,7 @@ from sessioncache.hot.layout import Place
 from sessioncache.ledger import Ledger
 from sessioncache.names import check_name, new_session_id
 from sessioncache.revisions import DIGITS, ZERO
-from sessioncache.scopes import ScopeRef, namespace_ref, session_ref
+from sessioncache.scopes import ScopeRef, app_ref, namespace_ref, session_ref, user_ref
 from sessioncache.tiers import Tiers
 from sessioncache.vacancy import Vacancy
 
@@ -31,6 +31,9 @@ class Forker:
         name = new_session_id() if new_id is None else check_name("a session id", new_id)
         self.child = tiers.layout.place(session_ref(tiers.settings.buckets, ref.org, ref.app, ref.user, name))
         self._vacancy = Vacancy(tiers, self.child, generated=new_id is None)
+        n, place = tiers.settings.buckets, tiers.layout.place
+        # No session comes into being whose state could not be read.
+        self._shared = [place(user_ref(n, ref.org, ref.app, ref.user)), place(app_ref(n, ref.org, ref.app))]
         self._namespaces: list[str] = []
 
     async def run(self) -> Written:
@@ -57,7 +60,7 @@ class Forker:
     async def _attempt(self) -> Written | Refused:
         await self._tiers.pressure.admit()
         while True:
-            spaces = await self._tiers.forking.spaces(self._parent, self._birth)
+            spaces = await self._tiers.forking.spaces(self._parent, self._birth, self._shared)
             stored = [] if spaces.none_yet else await self._tiers.durable.namespaces(self._parent.ref)
             self._namespaces = sorted({*stored, *spaces.dirty})
             try:

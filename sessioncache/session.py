@@ -102,13 +102,16 @@ class Session(Handle):
         written: Written,
         title: str,
     ) -> Session:
-        """The handle of a session that was just created; shared keys that it did not write are not read yet."""
+        """The handle of a session that was just created, with the shared keys that were read behind it."""
         digits = written.revision
         head = {b"b": digits, b"v": digits, b"u": digits, b"t": title.encode()}
         head |= {name: text.encode() for name, text in _identity(places.session).items()}
         session = cls(tiers, open_ledger, places, head)
         session._known.born(KeyScope.SESSION, digits)
         session._note(parts, written, life=True)
+        for scope, done in zip(parts, written.parts, strict=True):
+            if done.content is not None:
+                session._take(0, scope, done.content)
         return session
 
     # ---- what a session says of itself

@@ -107,6 +107,8 @@ class WrittenPart(NamedTuple):
     """The revision that the scope had until then."""
     values_before: bytes = b""
     """The revision that its values had until then."""
+    content: Content | None = None
+    """The whole scope behind it, where that was asked for and nobody wrote in between."""
 
 
 class Written(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sessioncache.hot.calls import Refused, Taken, TokenLost, Written, WrittenPart
 from sessioncache.hot.layout import Place
-from sessioncache.hot.link import Argument, Reply
+from sessioncache.hot.link import Argument, Reply, Request, evaluation
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.tier import LIMITS, HotTier, raise_unready
 
@@ -56,10 +56,19 @@ class Forking:
     def __init__(self, hot: HotTier) -> None:
         self._hot = hot
 
-    async def spaces(self, place: Place, birth: bytes = b"") -> Spaces:
-        """The namespaces of a session that SQL may not know of.  Gone, Unready."""
-        reply = await self._hot.link.call(load_script("namespaces"), [place.control, place.hash], [birth])
+    async def spaces(self, place: Place, birth: bytes = b"", beside: Sequence[Place] = ()) -> Spaces:
+        """The namespaces of a session that SQL may not know of.  Gone, Unready.
+
+        `beside`: shared scopes that have to be ready as well.
+        """
+        script, checking = load_script("namespaces"), self._hot.checking(beside)
+        asked = evaluation(script, [place.control, place.hash], [birth])
+        reply, *ready = await self._hot.link.ask(
+            Request([asked, *checking.commands], script, *checking.scripts.values())
+        )
         raise_unready(reply, [place])
+        for one in ready:
+            raise_unready(one, beside)
         return Spaces(reply[1], reply[2], [name.decode() for name in reply[3:]])
 
     async def fork(self, fork: Fork, *, token: bytes, known: bytes) -> Written | Refused:

@@ -90,6 +90,15 @@ class HotLink:
             raise explain(reply)
         return reply
 
+    async def call_beside(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], beside: Sequence[Sequence[Argument]]
+    ) -> list[Reply]:
+        """The reply of one script, then those of commands that follow it in the same round trip."""
+        replies = await self.exchange([evaluation(script, keys, args), *beside], {script.sha: script})
+        if isinstance(replies[0], ResponseError):
+            raise explain(replies[0])
+        return replies
+
     async def call_many(
         self, script: Script, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]]
     ) -> list[Reply]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
@@ -19,6 +19,9 @@ from sessioncache.settings import OPERATION_ID_LIFETIME
 
 Build = Callable[[Sequence[Argument]], list[Argument]]
 """The arguments of a call, given those that name its operation."""
+
+Send = Callable[[Script, Sequence[bytes], Sequence[Argument]], Awaitable[Reply]]
+"""Sends a script once."""
 
 LIFETIME = OPERATION_ID_LIFETIME * 1_000_000
 """Microseconds for which an operation id is remembered."""
@@ -41,17 +44,39 @@ class Once:
 
     async def call(self, script: Script, place: Place, keys: Sequence[bytes], build: Build) -> Reply:
         """The reply of a script that changes something.  OutcomeUnknownError where it cannot be told whether it did."""
+        return await self._call(self._link.call, script, place, keys, build)
+
+    async def call_beside(
+        self,
+        script: Script,
+        place: Place,
+        keys: Sequence[bytes],
+        build: Build,
+        beside: Sequence[Sequence[Argument]],
+    ) -> list[Reply]:
+        """The same, and behind its reply those of commands that follow it in the same round trip."""
+        if not beside:
+            return [await self.call(script, place, keys, build)]
+        found: list[Reply] = []
+
+        async def send(script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Reply:
+            found[:] = await self._link.call_beside(script, keys, args, beside)
+            return found[0]
+
+        return [await self._call(send, script, place, keys, build), *found[1:]]
+
+    async def _call(self, send: Send, script: Script, place: Place, keys: Sequence[bytes], build: Build) -> Reply:
         while True:
             under = self._incarnations.get(place.ref.bucket) or await self._look_up(place)
             args = build((_new_id() if under else b"", under, LIFETIME))
             try:
-                reply = await self._link.call(script, keys, args)
+                reply = await send(script, keys, args)
             except HotTierUnavailableError as error:
                 if is_not_executed(error):
                     raise
                 if not is_unanswered(error):  # a script that failed may have done a part of its work
                     raise _unknown() from error
-                reply = await self._repeat(script, keys, args) if under else None
+                reply = await self._repeat(send, script, keys, args) if under else None
                 # Under a new incarnation, registered or not, what was done under the old one is not remembered.
                 if reply is None or reply[0] in (b"incarnation", b"register"):
                     raise _unknown() from error
@@ -67,7 +92,7 @@ class Once:
         check_owner((found or b"").decode(), self.database)
         return found or b""
 
-    async def _repeat(self, script: Script, keys: Sequence[bytes], args: list[Argument]) -> Reply | None:
+    async def _repeat(self, send: Send, script: Script, keys: Sequence[bytes], args: list[Argument]) -> Reply | None:
         """Send the same operation again until there is an answer; None when time is up, or it is refused by now."""
         if seconds_left() <= 0:
             return None
@@ -78,7 +103,7 @@ class Once:
             reraise=True,
         )
         try:
-            return await again(self._link.call, script, keys, args)
+            return await again(send, script, keys, args)
         except (HotTierUnavailableError, MemoryFullError):
             return None
 

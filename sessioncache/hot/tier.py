@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -92,20 +92,31 @@ class HotTier:
         fields = zip((b"b", b"u", b"t", b"m", b"k", b"q"), reply[3], strict=True)
         return self._written([part], reply[:3]), {name: value or b"" for name, value in fields}
 
-    async def create(self, parts: Sequence[Part], head: Head, *, token: bytes, known: bytes) -> Written | Refused:
-        """Create the session of the first part; `token`: ``*`` for a generated id, empty when SQL has not been read."""
+    async def create(
+        self, parts: Sequence[Part], head: Head, *, token: bytes, known: bytes, whole: Sequence[Place] = ()
+    ) -> Written | Refused:
+        """Create the session of the first part; `token`: ``*`` for a generated id, empty when SQL has not been read.
+
+        `whole`: scopes among the parts that are read as well (`WrittenPart.content`).
+        """
         identity = (head.org, head.app, head.user, head.session, head.title, head.forked_from)
 
         def args(operation: Sequence[Argument]) -> list[Argument]:
             told = (token, known, *(text.encode() for text in identity))
             return [*LIMITS, self._temp_s, *operation, b"", *told, *_part_args(parts)]
 
-        reply = await self.once.call(load_script("create"), parts[0].place, _part_keys(parts), args)
+        bodies = [(b"HGETALL", place.hash) for place in whole]
+        reply, *found = await self.once.call_beside(
+            load_script("create"), parts[0].place, _part_keys(parts), args, bodies
+        )
         if reply[0] == b"exists":
             raise Taken
         if reply[0] == b"retry":
             raise TokenLost
-        return self._written(parts, reply)
+        outcome = self._written(parts, reply)
+        if isinstance(outcome, Refused):
+            return outcome
+        return _with_contents(parts, outcome, {place.hash: body for place, body in zip(whole, found, strict=True)})
 
     async def delete(self, place: Place, birth: bytes = b"", *, unused_since: int | None = None) -> Deleted:
         """Delete a session; with `unused_since` only a clean one that has not been in use since that revision."""
@@ -161,6 +172,12 @@ class HotTier:
         script, (keys, args) = load_script("read"), self._asked(wanted, only_check=True)
         bodies = [(b"HGETALL", one.place.hash) for one in wanted if _is_apart(one)]
         return Plan(wanted, Request([evaluation(script, keys, args), *bodies], script))
+
+    def checking(self, places: Sequence[Place]) -> Request:
+        """What finds out whether shared scopes are ready, and renews their time to live."""
+        script = load_script("read")
+        calls = [evaluation(script, *self._asked([Wanted(one) for one in places], only_check=True))] if places else []
+        return Request(calls, script)
 
     def look(self, plan: Plan, held: Sequence[bytes]) -> Awaitable[Sequence[Content | None]]:
         """Read whole scopes in one step; None for one that has the version that is held of it (empty: none is)."""
@@ -319,6 +336,21 @@ def _outcome(parts: Sequence[Part], reply: Reply) -> Written | Refused:
     if why == "compute":
         return Refused(why, where, text=reply[3], revision=reply[4])
     return Refused(why, where, detail=reply[3].decode() if len(reply) > 3 else "")
+
+
+def _with_contents(parts: Sequence[Part], written: Written, bodies: Mapping[bytes, Reply]) -> Written:
+    """A write with what was read behind it: what bears the revision that it left, and is of its moment so."""
+
+    def seen(part: Part, done: WrittenPart) -> WrittenPart:
+        body = bodies.get(part.place.hash)
+        if part.temp or body is None or isinstance(body, Exception):
+            return done
+        content = Content(done.incarnation, pairs_of(body))
+        left = written.revision if done.changed else done.before
+        is_that = content.fields.get(b"i") == done.incarnation and content.fields.get(b"r") == left
+        return done._replace(content=content) if is_that else done
+
+    return Written(written.revision, [seen(*pair) for pair in zip(parts, written.parts, strict=True)])
 
 
 def raise_unready(reply: Reply, places: Sequence[Place]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sessioncache.entries import Head
 from sessioncache.hot.calls import Refused, Written, WrittenPart
 from sessioncache.hot.forking import Fork, Forking, MoreNamespaces, Spaces
@@ -18,7 +20,7 @@ class MemoryForking(Forking):
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def spaces(self, place: Place, birth: bytes = b"") -> Spaces:
+    async def spaces(self, place: Place, birth: bytes = b"", beside: Sequence[Place] = ()) -> Spaces:
         """The namespaces of a session: all of them, there is no SQL to ask.  Gone."""
         with self._store.lock:
             session = self._store.session(place, birth)

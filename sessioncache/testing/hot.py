@@ -75,7 +75,9 @@ class MemoryHot(HotTier):
             told = {name: session.head.get(name, b"") for name in _LISTED}
             return Written(revision, [WrittenPart(INCARNATION, DURABLE, False, [])]), told
 
-    async def create(self, parts: Sequence[Part], head: Head, *, token: bytes, known: bytes) -> Written | Refused:
+    async def create(
+        self, parts: Sequence[Part], head: Head, *, token: bytes, known: bytes, whole: Sequence[Place] = ()
+    ) -> Written | Refused:
         """Create the session of the first part.  Taken."""
         place = parts[0].place
         with self._store.lock:
@@ -93,7 +95,10 @@ class MemoryHot(HotTier):
             revision = next_revision(self._store.now(), [one.cell for one in staged])
             fresh.head = birth_fields(head, revision)
             self._apply(staged, revision, created=True)
-            return written(staged, revision, created=True)
+            done = written(staged, revision, created=True)
+            contents = [_content(one.cell, None) if one.part.place in whole else None for one in staged]
+            pairs = zip(done.parts, contents, strict=True)
+            return Written(revision, [part._replace(content=content) for part, content in pairs])
 
     async def delete(self, place: Place, birth: bytes = b"", *, unused_since: int | None = None) -> Deleted:
         """Delete a session.  Gone where there never was one, or `birth` is another life's."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -59,12 +60,43 @@ async def test_hot_sessions_work_on_and_cold_ones_fail_clearly(away: Away) -> No
         assert (await cache.get("ada", "cold")).state["a"] == 1
 
 
-async def test_a_fork_that_is_there_and_cannot_be_read_is_not_said_to_have_failed(away: Away) -> None:
+async def test_nothing_is_created_whose_state_could_not_be_read(away: Away) -> None:
+    async with connect(away.proxied, timeout=1.5) as cache:
+        await cache.app_scope().set("p", 1)
+        parent = await cache.create("ada", session_id="hot", state={"a": 1})
+        await cache.create("bob", session_id="hot")
+        await drain(away.direct)
+        await parent.set("a", 2)
+        evict(away.direct.redis)
+        await away.leave()
+        for call in (lambda: cache.create("ada"), parent.fork, lambda: cache.fork("ada", "hot")):
+            with pytest.raises(DurableTierUnavailableError):
+                await call()
+        await away.proxy.accept()
+        assert [one.id for one in (await cache.list("ada")).items] == ["hot"]
+        made = await cache.create("ada")
+        assert made.state == {"app:p": 1}
+        await away.leave()
+        assert (await cache.get("ada", made.id)).state == {"app:p": 1}
+        assert (await cache.create("ada", state={"b": 1})).state == {"app:p": 1, "b": 1}
+        assert (await made.fork()).state == {"app:p": 1}
+
+
+async def test_a_fork_that_is_there_and_cannot_be_read_is_not_said_to_have_failed(
+    away: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with connect(away.proxied, timeout=1.5) as cache:
         await cache.app_scope().set("p", 1)
         await drain(away.direct)
-        evict(away.direct.redis)
         parent = await cache.create("ada", session_id="hot", state={"a": 1})
+        fork_it = cache._tiers.forking.fork
+
+        async def fork_and_evict(*args: Any, **kwargs: Any) -> Any:
+            done = await fork_it(*args, **kwargs)
+            evict(away.direct.redis)
+            return done
+
+        monkeypatch.setattr(cache._tiers.forking, "fork", fork_and_evict)
         await away.leave()
         with pytest.raises(OutcomeUnknownError, match="forked into 'sess_"):
             await parent.fork()

@@ -21,6 +21,28 @@ class TestSessions(Conformance):
         assert (made.title, made.message_count, made.token_total, made.forked_from) == ("A trip", 0, 0, None)
         assert made.updated_at == made.created_at
 
+    async def test_a_created_session_has_what_its_user_and_app_have_already(self, cache: Cache) -> None:
+        await cache.user_scope("ada").update({"language": "en", "old": 1})
+        await cache.app_scope().set("motd", "hello")
+        shared = {"user:language": "en", "user:old": 1, "app:motd": "hello"}
+        bare = await cache.create("ada", session_id="bare")
+        assert dict(bare.state) == shared == dict((await cache.get("ada", "bare")).state)
+        state = {"step": 1, "user:old": 2, "user:new": 3, "temp:t": 4}
+        made, created = await cache.get_or_create("ada", "s1", state=state)
+        assert created
+        assert dict(made.state) == shared | state == dict((await cache.get("ada", "s1")).state)
+        fork = await made.fork()
+        assert dict(fork.state) == {key: value for key, value in made.state.items() if key != "temp:t"}
+
+    async def test_sessions_created_in_a_batch_have_what_their_user_and_app_have_already(self, cache: Cache) -> None:
+        await cache.user_scope("ada").set("u", 1)
+        await cache.app_scope().set("p", 2)
+        async with cache.batch() as batch:
+            made = [batch.create("ada", state={"n": n}) for n in range(3)]
+            other = batch.get_or_create("bob", "s1", state={"n": 3})
+        assert [dict(one.result().state) for one in made] == [{"n": n, "user:u": 1, "app:p": 2} for n in range(3)]
+        assert dict(other.result()[0].state) == {"n": 3, "app:p": 2}
+
     async def test_another_cache_object_sees_what_was_created(self, cache: Cache, open_cache: OpenCache) -> None:
         made = await cache.create("ada", session_id="s1", state={"a": 1, "user:u": 2}, title="A trip")
         async with open_cache(app=cache.app, org=cache.org) as other:
@@ -108,7 +130,6 @@ class TestSessions(Conformance):
             await raised(SessionNotFoundError, other.get("ada", "s1"))
             assert await other.delete("ada", "s1") is False
             mine = await other.create("ada", session_id="s1")
-            await mine.refresh()
             assert dict(mine.state) == {}
             await mine.update({"a": 2, "user:u": 2, "app:p": 2})
         assert dict((await cache.get("ada", "s1")).state) == {"a": 1, "user:u": 1, "app:p": 1}

@@ -1,0 +1,128 @@
+"""A created session begins with what `get` would find, in the round trip that creates it where that is hot."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from sessioncache import OutcomeUnknownError, SessionCache
+from sessioncache.hot.faults import unanswered
+from sessioncache.hot.link import HotLink, Reply
+from tests.client.conftest import cache, urls
+from tests.helpers import Urls, settle
+
+__all__ = ["cache", "urls"]
+
+Beside = Callable[..., Awaitable[list[Reply]]]
+
+
+class Counting:
+    """How often a link sends something."""
+
+    def __init__(self, link: HotLink, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, self._send = 0, link._send
+        monkeypatch.setattr(link, "_send", self)
+
+    async def __call__(self, packed: list[bytes], replies: int) -> list[Reply]:
+        """Send."""
+        self.count += 1
+        return await self._send(packed, replies)
+
+
+def call_beside(cache: SessionCache, monkeypatch: pytest.MonkeyPatch, other: Callable[[Beside], Beside]) -> None:
+    """Have another way to send a script with commands behind it."""
+    monkeypatch.setattr(cache._tiers.link, "call_beside", other(cache._tiers.link.call_beside))
+
+
+async def test_where_all_is_hot_it_takes_no_round_trip_more(
+    cache: SessionCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await cache.create("ada", state={"user:u": 1, "app:p": 2})
+    await first.fork()  # Redis knows the scripts from now on
+    sent = Counting(cache._tiers.link, monkeypatch)
+    made = await cache.create("ada", state={"a": 3, "app:p": 4})
+    assert sent.count == 1
+    assert dict(made.state) == {"user:u": 1, "app:p": 4, "a": 3}
+    sent.count = 0
+    await first.fork()
+    assert sent.count == 4
+    sent.count = 0
+    await made.refresh()
+    assert sent.count == 1
+
+
+async def test_what_is_cold_is_read_from_sql_first(urls: Urls, cache: SessionCache) -> None:
+    parent = await cache.create("ada", session_id="s1", state={"a": 0, "user:u": 1, "app:p": 2})
+    await settle(urls)
+    made = await cache.create("ada", session_id="s2", state={"a": 3, "user:v": 4})
+    assert dict(made.state) == {"user:u": 1, "app:p": 2, "a": 3, "user:v": 4}
+    await settle(urls)
+    assert dict((await parent.fork()).state) == {"user:u": 1, "app:p": 2, "a": 0, "user:v": 4}
+    await settle(urls)
+    assert dict((await cache.create("ada")).state) == {"user:u": 1, "app:p": 2, "user:v": 4}
+
+
+async def test_what_others_wrote_between_the_step_and_the_reading_is_read_once_more(
+    cache: SessionCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = cache.app_scope()
+    await shared.update({"p": 1, "q": 1})
+
+    def overtaken(inner: Beside) -> Beside:
+        async def send(script: Any, keys: Any, args: Any, beside: Sequence[Any]) -> list[Reply]:
+            replies = await inner(script, keys, args, ())
+            await shared.update({"p": 2}, delete=["q"])
+            return replies + await cache._tiers.link.exchange(beside, {})
+
+        return send
+
+    call_beside(cache, monkeypatch, overtaken)
+    made = await cache.create("ada", state={"app:r": 3})
+    assert dict(made.state) == {"app:p": 2, "app:r": 3}
+
+
+async def test_a_creation_whose_answer_was_lost_has_the_whole_state(
+    cache: SessionCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cache.create("ada", state={"user:u": 1, "app:p": 2})
+    calls: list[bytes] = []
+
+    def lossy(inner: Beside) -> Beside:
+        async def send(script: Any, *rest: Any) -> list[Reply]:
+            calls.append(script.sha)
+            replies = await inner(script, *rest)
+            if len(calls) == 1:
+                raise unanswered("lost")
+            return replies
+
+        return send
+
+    call_beside(cache, monkeypatch, lossy)
+    made = await cache.create("ada", state={"a": 3})
+    assert len(calls) == 2
+    assert dict(made.state) == {"user:u": 1, "app:p": 2, "a": 3}
+    assert len((await cache.list("ada")).items) == 2
+
+
+async def test_a_creation_that_cannot_be_read_is_not_said_to_have_failed(
+    cache: SessionCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cache.create("ada", state={"app:p": 2})
+
+    def blind(inner: Beside) -> Beside:
+        async def send(script: Any, keys: Any, args: Any, beside: Sequence[Any]) -> list[Reply]:
+            replies = await inner(script, keys, args, ())
+            cache._tiers.settings = type(cache._tiers.settings)(timeout=0.01)
+            monkeypatch.setattr(cache._tiers.hot, "look", never)
+            return replies + [{} for _ in beside]
+
+        return send
+
+    async def never(*_: Any) -> Any:
+        raise unanswered("no answer")
+
+    call_beside(cache, monkeypatch, blind)
+    with pytest.raises(OutcomeUnknownError, match="session 's2' was created"):
+        await cache.create("ada", session_id="s2")
