@@ -236,7 +236,10 @@ class SessionCache:
     # ---- taking out, and erasing
 
     async def export_session(self, user: str, session_id: str) -> dict[str, Any]:
-        """All that is private to a session, as plain JSON; `temp:` keys are left out.  SessionNotFoundError."""
+        """All that is private to a session, as plain JSON; `temp:` keys are left out.  SessionNotFoundError.
+
+        What is damaged is left out, too, and named under `damaged`.
+        """
         try:
             return await export_session(self._tiers, self._places(user, session_id).session)
         except Gone:
@@ -248,8 +251,8 @@ class SessionCache:
         for info in (await self.list(user, limit=None)).items:
             with suppress(SessionNotFoundError):  # deleted meanwhile
                 sessions.append(await self.export_session(user, info.id))
-        state = await export_scope(self._tiers, self.user_scope(user).place)
-        return {"format": FORMAT, "org": self.org, "app": self.app, "user": user, "state": state, "sessions": sessions}
+        shared = await export_scope(self._tiers, self.user_scope(user).place)
+        return {"format": FORMAT, "org": self.org, "app": self.app, "user": user, **shared, "sessions": sessions}
 
     async def erase_user(self, user: str) -> ErasureReport:
         """Erase all that there is of a user in this app, from both tiers, while others go on writing.

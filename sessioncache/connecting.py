@@ -156,7 +156,7 @@ async def open_tiers(
     try:
         tiers.home.check()
         with within(settings.timeout):
-            await (tiers.installation.adopt() if adopt else tiers.installation.check())
+            await (tiers.installation.adopt() if adopt else tiers.check())
         yield tiers
     finally:
         await tiers.aclose()

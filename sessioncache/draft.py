@@ -28,8 +28,9 @@ class KeyChange(NamedTuple):
 class Draft(MutableMapping[str, Any]):
     """A dict-like copy of a handle's keys; changes inside of its values count too."""
 
-    def __init__(self, values: dict[str, bytes]) -> None:
+    def __init__(self, values: dict[str, bytes], session_id: str = "") -> None:
         self._read = values
+        self._session_id = session_id
         self._mine: dict[str, Any] = {}
         self._gone: set[str] = set()
 
@@ -37,7 +38,7 @@ class Draft(MutableMapping[str, Any]):
         if key not in self._mine:
             if key in self._gone:
                 raise KeyError(key)
-            self._mine[key] = decode_entry(self._read[key])
+            self._mine[key] = decode_entry(self._read[key], key, self._session_id)
         return self._mine[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -79,7 +80,7 @@ class Edit:
         self._draft: Draft | None = None
 
     async def __aenter__(self) -> Draft:
-        self._draft = Draft(dict(await self._handle.read_all()))
+        self._draft = Draft(dict(await self._handle.read_all()), self._handle.of_session)
         return self._draft
 
     async def __aexit__(

@@ -11,6 +11,7 @@
     ├── StaleLeaseError                         the lease was lost
     ├── LeaseUnavailableError                   another runner holds the lease
     ├── InvalidValueError (ValueError)          not exactly a JSON value
+    ├── DamagedValueError (ValueError)          what is stored of a key is no JSON text
     ├── InvalidNameError (ValueError)           not a usable org, app, user, session id or key
     ├── TypeMismatchError (ValueError)          increment of a text, append to a number
     ├── LimitExceededError (ValueError)         a documented limit
@@ -102,6 +103,15 @@ class InvalidValueError(SessionCacheError, ValueError):
     """Where in the value, as in ``cfg.items[2].price``."""
     type_name: str
     """The type that was found there."""
+
+
+class DamagedValueError(SessionCacheError, ValueError):
+    """What a tier holds of a key is no JSON text; set the key anew, or delete it."""
+
+    key: str
+    """The key, as the handle that read it names it."""
+    session_id: str
+    """The session; empty where the key was read through the shared scope of a user or app."""
 
 
 class InvalidNameError(SessionCacheError, ValueError):

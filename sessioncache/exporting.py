@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from sessioncache.hot.layout import Place, head_of
 from sessioncache.info import SessionInfo, info_of
 from sessioncache.scopes import namespace_ref
 from sessioncache.tiers import Tiers
-from sessioncache.values import decode_entry
+from sessioncache.values import readable
 
 FORMAT = 1
 """The version of the form that exports have."""
@@ -64,9 +64,18 @@ async def _stored_namespaces(tiers: Tiers, place: Place, *, partly: bool) -> lis
 async def export_session(tiers: Tiers, place: Place, birth: bytes = b"") -> dict[str, Any]:
     """A session of any life, or of `birth`: what lists show of it, its private keys and its namespaces.  Gone."""
     private = await read_private(tiers, place, birth)
-    namespaces = {name: values_of(content) for name, content in private.namespaces.items()}
     info = told_of(info_of(head_of(private.own.head)))
-    return {"format": FORMAT, **info, "state": values_of(private.own), "namespaces": namespaces}
+    state, lacking = readable(private.own.entries, place.ref.session)
+    damaged, namespaces = [_left_out("", key) for key in lacking], {}
+    for name, content in private.namespaces.items():
+        namespaces[name], lacking = readable(content.entries, place.ref.session)
+        damaged += [_left_out(name, key) for key in lacking]
+    document = {"format": FORMAT, **info, "state": state, "namespaces": namespaces}
+    return {**document, "damaged": damaged} if damaged else document
+
+
+def _left_out(namespace: str, key: str) -> dict[str, str]:
+    return {"namespace": namespace, "key": key}
 
 
 def told_of(info: SessionInfo) -> dict[str, Any]:
@@ -75,12 +84,7 @@ def told_of(info: SessionInfo) -> dict[str, Any]:
 
 
 async def export_scope(tiers: Tiers, place: Place) -> dict[str, Any]:
-    """The keys of a shared scope with their values."""
+    """The keys of a shared scope with their values as `state`, and, if any, those that were left out as `damaged`."""
     (content,) = await tiers.perform(lambda: tiers.hot.read([Wanted(place)]))
-    return values_of(content)
-
-
-def values_of(content: Content) -> dict[str, Any]:
-    """The keys of a scope with their values, sorted by key."""
-    entries: Mapping[str, bytes] = content.entries
-    return {key: decode_entry(entries[key]) for key in sorted(entries)}
+    state, damaged = readable(content.entries, "")
+    return {"state": state, **({"damaged": damaged} if damaged else {})}

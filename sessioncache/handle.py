@@ -134,6 +134,11 @@ class Handle(ABC):
         """The life of the session that this handle belongs to; empty for shared scopes."""
         return b""
 
+    @property
+    def of_session(self) -> str:
+        """The id of the session that this handle belongs to; empty for shared scopes."""
+        return ""
+
     def gone(self) -> SessionNotFoundError:
         """What every call raises once the life that this handle belongs to is over."""
         return SessionNotFoundError("there is no such session")
@@ -149,7 +154,7 @@ class Handle(ABC):
     @property
     def state(self) -> State:
         """All keys as last read by this handle, plus its own writes; changing a value in it changes nothing else."""
-        return State(self._known.values)
+        return State(self._known.values, self.of_session)
 
     @property
     def revision(self) -> int:
@@ -161,13 +166,13 @@ class Handle(ABC):
         return decode_revision(self._known.revision(self._own))
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key as the hot tier has it now; `default` where it is absent."""
+        """The value of a key as the hot tier has it now; `default` where it is absent.  DamagedValueError."""
         scope, name = self._split(key)
         began = self._known.begin()
         content = (await self._read({scope: [name]}))[scope]
         value = content.entries.get(name)
         self._known.read(began, scope, self._full(scope, name), value, content.version)
-        return default if value is None else decode_entry(value)
+        return default if value is None else decode_entry(value, key, self.of_session)
 
     async def refresh(self) -> None:
         """Read everything again, in one atomic step; what is as it was when it was read last is not sent again."""
@@ -268,7 +273,8 @@ class Handle(ABC):
         TypeMismatchError where the value is no number.
         """
         numbers.check(key, by)
-        return decode_value(bytes(await self._change_one(key, b"I", encode_value(key, by), by)))
+        done = bytes(await self._change_one(key, b"I", encode_value(key, by), by))
+        return decode_value(done, key, self.of_session)
 
     async def append(self, key: str, *items: Json) -> int:
         """Append to a list, in one atomic step; the new length.  Absent counts as empty.
@@ -276,7 +282,8 @@ class Handle(ABC):
         TypeMismatchError where the value is no list.
         """
         texts = [encode_value(f"{key}[+{index}]", item) for index, item in enumerate(items)]
-        return len(decode_value(bytes(await self._change_one(key, b"A", b",".join(texts)))))
+        done = bytes(await self._change_one(key, b"A", b",".join(texts)))
+        return len(decode_value(done, key, self.of_session))
 
     def edit(self, *, overwrite: bool = False) -> Edit:
         """A draft of fresh values: ``async with s.edit() as draft``; what differs on exit is written in one step.
@@ -333,7 +340,8 @@ class Handle(ABC):
         while isinstance(outcome, Refused) and outcome.why in ("compute", "stale"):
             again, text = changes, operation.text
             if outcome.why == "compute":
-                text = encode_value(key, numbers.add(key, decode_value(outcome.text), by))
+                value = decode_value(outcome.text, key, self.of_session)
+                text = encode_value(key, numbers.add(key, value, by))
                 again = {scope: [Operation(b"S", operation.key, text, outcome.revision)]}
             outcome = await self._try_write(again)
         return outcome, text

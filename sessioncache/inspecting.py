@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sessioncache.dates import json_of
-from sessioncache.exporting import Private, read_private, values_of
+from sessioncache.exporting import Private, read_private
 from sessioncache.hot.calls import Content
 from sessioncache.hot.layout import head_of
 from sessioncache.hot.looking import Sight, look
@@ -15,6 +15,7 @@ from sessioncache.info import SessionInfo, info_of
 from sessioncache.revisions import DIGITS
 from sessioncache.session import SessionPlaces
 from sessioncache.tiers import Tiers
+from sessioncache.values import readable
 
 
 class Size(NamedTuple):
@@ -47,6 +48,8 @@ class Inspection:
     namespaces: Mapping[str, Size]
     complete: bool
     """Whether all namespaces are there: not those that only SQL knows, while it is away."""
+    damaged: Sequence[str]
+    """Keys of its own, and shared ones with their prefix, that are left out: what is stored of them is no JSON text."""
     shared: Mapping[str, Mapping[str, Any]] | None
     """``user`` and ``app``: the keys that it shares; None where they were not asked for."""
 
@@ -63,6 +66,11 @@ async def inspect_session(tiers: Tiers, places: SessionPlaces, *, shared: bool =
 
 def _inspection(sight: Sight, private: Private) -> Inspection:
     head = head_of(private.own.head)
+    state, damaged = readable(private.own.entries, head.session)
+    shared: dict[str, Mapping[str, Any]] = {}
+    for name, content in zip(("user", "app"), private.beside, strict=False):
+        shared[name], lacking = readable(content.entries, head.session)
+        damaged += [f"{name}:{key}" for key in lacking]
     is_held = sight.lease is not None and sight.lease[0] == private.own.head[b"b"]
     return Inspection(
         info=info_of(head),
@@ -72,10 +80,11 @@ def _inspection(sight: Sight, private: Private) -> Inspection:
         refused=sight.refused,
         lease=sight.lease[1] if sight.lease and is_held else None,
         size=_size(private.own),
-        state=values_of(private.own),
+        state=state,
+        damaged=damaged,
         namespaces={name: _size(content) for name, content in private.namespaces.items()},
         complete=private.complete,
-        shared=dict(zip(("user", "app"), map(values_of, private.beside), strict=True)) if private.beside else None,
+        shared=shared if private.beside else None,
     )
 
 

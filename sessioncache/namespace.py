@@ -12,6 +12,7 @@ from sessioncache.ledger import Ledger
 from sessioncache.names import Key, KeyScope, check_name
 from sessioncache.scopes import namespace_ref
 from sessioncache.tiers import Tiers
+from sessioncache.values import readable, tell_damaged
 
 
 class Namespace(Handle):
@@ -44,9 +45,17 @@ class Namespace(Handle):
         return f"<Namespace {self.name!r} of {self.session_id!r}>"
 
     async def items(self) -> list[tuple[str, Any]]:
-        """All keys with their values as the hot tier has them now, sorted by key."""
-        await self.refresh()
-        return sorted(self.state.items())
+        """All keys with their values as the hot tier has them now, sorted by key.
+
+        What is damaged is left out, with a line in the log.
+        """
+        values, damaged = await self.readable_items()
+        tell_damaged(self.session_id, damaged, self.name)
+        return list(values.items())
+
+    async def readable_items(self) -> tuple[dict[str, Any], list[str]]:
+        """The same as a dict, and the keys that are damaged."""
+        return readable(await self.read_all(), self.session_id)
 
     async def clear(self) -> int:
         """Delete all keys in one step; how many there were."""
@@ -69,6 +78,11 @@ class Namespace(Handle):
     @property
     def _birth(self) -> bytes:
         return self._life
+
+    @property
+    def of_session(self) -> str:
+        """The id of its session."""
+        return self.session_id
 
     def gone(self) -> SessionNotFoundError:
         """What every call raises once this life of the session is over."""

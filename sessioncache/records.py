@@ -11,7 +11,7 @@ from sessioncache.hot.calls import Operation
 from sessioncache.names import KeyScope, split_key
 from sessioncache.revisions import DIGITS, LARGEST, decode_revision, revision_time
 from sessioncache.scopes import ScopeRef, hash_id, key_id
-from sessioncache.values import Json, decode_entry, encode_value
+from sessioncache.values import Json, encode_value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ID_DIGITS = 24
@@ -49,13 +49,13 @@ def upsert_of(record: Record) -> Operation:
     return Operation(b"S" if at is None else b"R", name, dated(json, at))
 
 
-def record_of(session: ScopeRef, key: str, value: bytes) -> Record:
-    """The record of one of a session's own keys; `value`: nine digits of revision and the text."""
-    given = date_of(value, DIGITS)
+def record_of(session: ScopeRef, key: str, value: Json, entry: bytes) -> Record:
+    """The record of one of a session's own keys; `entry`: nine digits of revision and the text of the value."""
+    given = date_of(entry, DIGITS)
     return Record(
         key,
-        decode_entry(value),
-        revision_time(decode_revision(value[:DIGITS]) if given is None else given),
+        value,
+        revision_time(decode_revision(entry[:DIGITS]) if given is None else given),
         record_id(session, key),
         session.session,
     )

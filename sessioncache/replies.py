@@ -8,6 +8,7 @@ from typing import Any
 
 from sessioncache.errors import (
     BackPressureError,
+    DamagedValueError,
     DurableTierUnavailableError,
     HotTierUnavailableError,
     InvalidNameError,
@@ -31,6 +32,7 @@ _TOLD: Mapping[type[SessionCacheError], str] = {
     MemoryFullError: "there is no room for more at the moment; nothing was written: try again later",
     BackPressureError: "nothing can be written at the moment: try again later",
     OutcomeUnknownError: "it is not known whether this was done: look at what there is before you try again",
+    DamagedValueError: "what is stored under this key cannot be read: set it anew, or delete it",
     StaleSessionError: "nothing can be written at the moment: try again in a minute",
 }
 """What has to do with the machinery, whose addresses are not for models."""

@@ -26,6 +26,7 @@ from sessioncache.records import Record, record_of, upsert_of
 from sessioncache.scopes import app_ref, session_ref, user_ref
 from sessioncache.tiers import Tiers
 from sessioncache.upkeep import check_title, counting, touch
+from sessioncache.values import readable, tell_damaged
 
 T = TypeVar("T")
 
@@ -221,10 +222,12 @@ class Session(Handle):
     async def records(self) -> list[Record]:
         """All private keys as records, as the hot tier has them now, sorted by key.
 
-        Namespaces, shared and `temp:` keys are none.
+        Namespaces, shared and `temp:` keys are none; what is damaged is left out, with a line in the log.
         """
-        own = self._by_scope[KeyScope.SESSION].ref
-        return [record_of(own, key, value) for key, value in sorted((await self._read_own()).items())]
+        own, entries = self._by_scope[KeyScope.SESSION].ref, await self._read_own()
+        values, damaged = readable(entries, self.id)
+        tell_damaged(self.id, damaged)
+        return [record_of(own, key, value, entries[key]) for key, value in values.items()]
 
     async def upsert_record(self, record: Record) -> bool:
         """Set a private key by a record, unless the one that is there is of a later time; whether it was set.
@@ -280,6 +283,11 @@ class Session(Handle):
     @property
     def _birth(self) -> bytes:
         return self._head[b"b"]
+
+    @property
+    def of_session(self) -> str:
+        """Its id."""
+        return self.id
 
     def gone(self) -> SessionNotFoundError:
         """What every call raises once this life of the session is over."""

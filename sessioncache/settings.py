@@ -18,6 +18,8 @@ TOMBSTONE_RETENTION = 7 * 86_400
 """Seconds for which what was deleted is remembered after it was flushed."""
 OPERATION_ID_LIFETIME = 120
 """Seconds for which a call's operation id is remembered at least."""
+IDLE_TTL = 86_400.0
+"""Seconds for which a clean scope stays in Redis where nobody says anything else."""
 LAYOUT_VERSION = 1
 """The version of the layout of both tiers."""
 
@@ -54,8 +56,12 @@ class CacheSettings(_Settings):
 
     timeout: float = 5.0
     """Seconds a call may take in all, repeats and hydration included."""
-    idle_ttl: float = 86_400.0
-    """Seconds for which a clean scope stays in Redis; renewed by use once half of them are over."""
+    idle_ttl: float | None = None
+    """Seconds for which a clean scope stays in Redis; renewed by use once half of them are over.
+
+    It is one for an installation: workers, which let a scope go once it is flushed, follow what a cache said last.
+    None: what the workers have, 24 h if nobody said anything else.
+    """
     temp_ttl: float = 3_600.0
     """Seconds after their last use for which the `temp:` keys of a session live."""
     max_dirty: int = 1_000_000
@@ -80,6 +86,8 @@ class CacheSettings(_Settings):
     def check(self) -> None:
         if self.retention is not None and self.retention != 0:
             _check_positive("retention", self.retention, whole=False)
+        if self.idle_ttl is not None:
+            _check_positive("idle_ttl", self.idle_ttl, whole=False)
         if self.on_full not in ("refuse", "wait"):
             raise ConfigurationError(f"on_full must be 'refuse' or 'wait', not {self.on_full!r}")
         if self.timeout > OPERATION_ID_LIFETIME / 2:
@@ -108,8 +116,8 @@ class WorkerSettings(_Settings):
     """Refusals of an entry as data that make a dead letter."""
     grace: float = 25.0
     """Seconds that a worker takes at most to finish what it has begun when asked to stop."""
-    idle_ttl: float = 86_400.0
-    """Seconds a scope stays in Redis after it was flushed, unless it is used."""
+    idle_ttl: float = IDLE_TTL
+    """Seconds a scope stays in Redis after it was flushed, unless it is used, or a cache said how long (see there)."""
     janitor: float = 60.0
     """Seconds between two rounds of the janitor."""
     sweep: float = 15.0

@@ -17,16 +17,19 @@ _LARGE = 16_384
 class State(Mapping[str, Any]):
     """A read-only view of what a handle last read and wrote; every access decodes a value of its own.
 
+    DamagedValueError where what is stored of the key is no JSON text.
+
     It may show what the handle writes from then on; what is read anew is seen in a view that is asked for after that.
     """
 
-    __slots__ = ("_values",)
+    __slots__ = ("_session_id", "_values")
 
-    def __init__(self, values: dict[str, bytes]) -> None:
+    def __init__(self, values: dict[str, bytes], session_id: str = "") -> None:
         self._values = values
+        self._session_id = session_id
 
     def __getitem__(self, key: str) -> Any:
-        return decode_entry(self._values[key])
+        return decode_entry(self._values[key], key, self._session_id)
 
     def __iter__(self) -> Iterator[str]:
         return iter(tuple(self._values))
@@ -36,7 +39,7 @@ class State(Mapping[str, Any]):
 
     def frozen(self) -> State:
         """What is seen now, unmoved by what the handle reads and writes from now on."""
-        return State(self._values.copy())
+        return State(self._values.copy(), self._session_id)
 
     def __repr__(self) -> str:
         return f"<State of {len(self._values)} keys>"

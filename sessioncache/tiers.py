@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, wait_random_exponential
 
 from sessioncache.deadline import seconds_left, within
-from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, MemoryFullError
 from sessioncache.home import Home
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.calls import Need, Unready, UnreadyBuckets
@@ -27,12 +27,15 @@ from sessioncache.installation import Installation
 from sessioncache.pressure import Pressure
 from sessioncache.registrar import Registrar
 from sessioncache.revalidation import Revalidator
-from sessioncache.settings import CacheSettings
+from sessioncache.settings import IDLE_TTL, CacheSettings
 
 if TYPE_CHECKING:
     from sessioncache.durable.tier import DurableTier
 
 T = TypeVar("T")
+
+_IDLE = b"idle_ttl"
+"""A field of the first bucket's control hash: milliseconds for which a clean scope stays, as a cache said last."""
 
 
 def _may_repeat(error: BaseException) -> bool:
@@ -43,24 +46,34 @@ def _may_repeat(error: BaseException) -> bool:
 class Tiers:
     """The hot and the durable tier, and what brings scopes from one to the other."""
 
-    def __init__(self, link: HotLink, durable: DurableTier, settings: CacheSettings) -> None:
+    def __init__(
+        self, link: HotLink, durable: DurableTier, settings: CacheSettings, *, idle_ttl: float = IDLE_TTL
+    ) -> None:
+        """`idle_ttl`: where neither the settings nor another cache say it."""
         self.settings = settings
         self.home = Home()
         self.layout = Layout(settings.prefix, settings.buckets)
         self.link = link
         self.durable = durable
-        self.hot = HotTier(link, self.layout, idle_ttl=settings.idle_ttl, temp_ttl=settings.temp_ttl)
+        idle_ttl = idle_ttl if settings.idle_ttl is None else settings.idle_ttl
+        self._agreed = False
+        self.hot = HotTier(link, self.layout, idle_ttl=idle_ttl, temp_ttl=settings.temp_ttl)
         self.forking = Forking(self.hot)
         self.leases = Leases(link)
         self.listener = Listener(link)
-        self.backlog = Backlog(link, self.layout, idle_ttl=settings.idle_ttl)
+        self.backlog = Backlog(link, self.layout, idle_ttl=idle_ttl)
         incarnations = Incarnations(link, self.layout)
         self.registrar = Registrar(incarnations, durable)
-        self.merging = Merging(link, self.layout, idle_ttl=settings.idle_ttl)
+        self.merging = Merging(link, self.layout, idle_ttl=idle_ttl)
         self.revalidator = Revalidator(self.merging, durable, self.registrar)
         self.pressure = Pressure(self.backlog, settings)
         self.hydrator = Hydrator(self.hot, durable, self.registrar)
         self.installation = Installation(link, incarnations, durable, settings, [incarnations, self.hot.once])
+
+    async def check(self) -> None:
+        """See `Installation.check`."""
+        await self.installation.check()
+        await self._agree_once()
 
     async def perform(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Call until everything is ready; repeat, with back-off up to the time-out, what certainly had no effect.
@@ -91,7 +104,7 @@ class Tiers:
 
     async def _prepared(self, attempt: Callable[[], Awaitable[T]]) -> T:
         if not self.installation.checked:
-            await self.installation.check()
+            await self.check()
         while True:
             try:
                 return await attempt()
@@ -111,6 +124,27 @@ class Tiers:
                 await self.revalidator.revalidate(place)
         else:
             await self.hydrator.hydrate(why.places)
+
+    async def _agree_once(self) -> None:
+        """How long a clean scope stays in Redis: what the settings say is told to all, else what was told, followed.
+
+        A Redis that takes no writes for now is told by the next cache that is opened.
+        """
+        if self._agreed:
+            return
+        self._agreed = True
+        if self.settings.idle_ttl is None:
+            await self.follow_idle_ttl()
+        else:
+            told = max(1, int(self.settings.idle_ttl * 1000))
+            with suppress(MemoryFullError, HotTierUnavailableError):
+                await self.link.command(b"HSET", self.layout.control(0), _IDLE, told)
+
+    async def follow_idle_ttl(self) -> None:
+        """Let clean scopes stay as long as a cache said last, if any did."""
+        told = await self.link.command(b"HGET", self.layout.control(0), _IDLE)
+        if told and told.isdigit():
+            self.backlog.idle_ms = self.merging.idle_ms = self.hot.idle_ms = int(told)
 
     async def listen(self, sink: Sink) -> None:
         """Begin to listen to what happens to scopes; see `Listener`."""

@@ -99,7 +99,9 @@ class Calls:
             case "delete":
                 return {"deleted": await space.delete(key)}
             case "list":
-                return {"entries": [{"key": name, "value": shown(value)} for name, value in await space.items()]}
+                values, damaged = await space.readable_items()
+                entries = [{"key": name, "value": shown(value)} for name, value in values.items()]
+                return {"entries": entries, **({"damaged": damaged} if damaged else {})}
             case _:
                 return {"deleted": await space.clear()}
 

@@ -8,17 +8,21 @@ Pure: no I/O.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import msgspec
 
 from sessioncache.dates import DATE_MARK, json_of
-from sessioncache.errors import InvalidValueError, LimitExceededError
+from sessioncache.errors import DamagedValueError, InvalidValueError, LimitExceededError
 from sessioncache.revisions import DIGITS
 from sessioncache.settings import MAX_VALUE_BYTES
+
+logger = logging.getLogger(__name__)
 
 Json = bool | int | float | str | list[Any] | dict[str, Any] | None
 """A JSON value: what a key can hold."""
@@ -28,10 +32,12 @@ MAX_DEPTH = 256
 MAX_INTEGER_DIGITS = 4_300
 """Longest integer: what Python converts to and from text by default."""
 
+_MOST_NAMED = 10
 _TOO_LARGE = 10**MAX_INTEGER_DIGITS
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 _SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PLAIN = frozenset({str, bool, type(None)})
 
 
@@ -55,20 +61,63 @@ def encode_value(key: str, value: object) -> bytes:
     return text
 
 
-def decode_entry(value: bytes) -> Any:
-    """The value of an entry as Redis holds it: nine digits of revision and the text, which may be dated."""
+def decode_entry(value: bytes, key: str, session_id: str) -> Any:
+    """The value of an entry as Redis holds it: nine digits of revision and the text, which may be dated.
+
+    DamagedValueError, which names key and session, and quotes nothing.
+    """
     try:
         return _decode(value[DIGITS:] if value[DIGITS] != DATE_MARK else json_of(value, DIGITS))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return json.loads(json_of(value, DIGITS))
+    except _UNREADABLE:
+        return _decode_slowly(json_of(value, DIGITS), key, session_id)
 
 
-def decode_value(text: bytes) -> Any:
-    """The value of a JSON text, a new object at every call."""
+def decode_value(text: bytes, key: str = "", session_id: str = "") -> Any:
+    """The value of a JSON text, a new object at every call.  DamagedValueError as in `decode_entry`."""
     try:
         return _decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return json.loads(text)
+    except _UNREADABLE:
+        return _decode_slowly(text, key, session_id)
+
+
+def readable(entries: Mapping[str, bytes], session_id: str) -> tuple[dict[str, Any], list[str]]:
+    """The values of entries by key, sorted, and the keys of those that are damaged."""
+    values: dict[str, Any] = {}
+    damaged = []
+    for key in sorted(entries):
+        try:
+            values[key] = decode_entry(entries[key], key, session_id)
+        except DamagedValueError:
+            damaged.append(key)
+    return values, damaged
+
+
+def tell_damaged(session_id: str, keys: Sequence[str], space: str = "") -> None:
+    """Log which keys of a session, or of one of its namespaces, were left out."""
+    if keys:
+        where = f"the namespace {space!r} of " if space else ""
+        logger.warning(
+            "%d keys of %sthe session %r are left out, since what is stored of them is no JSON text: %s",
+            len(keys),
+            where,
+            session_id,
+            ", ".join(map(repr, keys[:_MOST_NAMED])),
+        )
+
+
+def _decode_slowly(text: bytes, key: str, session_id: str) -> Any:
+    with suppress(ValueError, RecursionError):
+        return json.loads(text, parse_constant=_refuse_constant)
+    whose = f" of the session {session_id!r}" if session_id else ""
+    raise DamagedValueError(
+        f"what is stored of the key {key!r}{whose} is no JSON text: set the key anew, or delete it",
+        key=key,
+        session_id=session_id,
+    )
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
 
 
 def _check(key: str, value: object) -> None:

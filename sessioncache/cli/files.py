@@ -13,7 +13,8 @@ from sessioncache.errors import ConfigurationError
 def write_file(name: str, data: bytes) -> None:
     """Write a file at once, or leave what was there; ConfigurationError where it cannot be written.
 
-    A new file is for its owner only; what is no regular file, a pipe say, is written to as it is.
+    The file is for its owner only, whoever might read an older one of the name; what is no regular file, a pipe say, is
+    written to as it is.
     """
     target = Path(os.path.realpath(name))
     try:
@@ -32,8 +33,6 @@ def _replace(target: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        if target.exists():
-            os.chmod(beside, target.stat().st_mode & 0o777)
         os.replace(beside, target)
     except BaseException:
         with suppress(FileNotFoundError):

@@ -25,6 +25,7 @@ def told_of_inspection(seen: Inspection) -> dict[str, Any]:
         "state": seen.state,
         "namespaces": {name: size._asdict() for name, size in seen.namespaces.items()},
         "complete": seen.complete,
+        "damaged": list(seen.damaged),
         **shared,
     }
 
@@ -38,6 +39,8 @@ def print_inspection(seen: Inspection) -> None:
         print()
         rows = ((name, size.keys, size.bytes) for name, size in seen.namespaces.items())
         print_table(("namespace", "keys", "bytes"), rows)
+    if seen.damaged:
+        note(f"damaged, and not shown: {', '.join(map(plain, seen.damaged))} (set them anew, or delete them)")
     if not seen.complete:
         note("the database is away: namespaces that only it knows are not shown")
     for scope, state in (seen.shared or {}).items():

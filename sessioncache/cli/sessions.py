@@ -161,6 +161,9 @@ async def _end(cache: SessionCache, options: argparse.Namespace, done: dict[str,
 async def _export(tiers: Tiers, options: argparse.Namespace) -> int:
     app, user = await _owner(tiers, options)
     told = await SessionCache._over(tiers, app, options.org).export_session(user, options.session)
+    for one in told.get("damaged", ()):
+        where = f" of the namespace {plain(one['namespace'])}" if one["namespace"] else ""
+        note(f"damaged, and left out: {plain(one['key'])}{where}")
     text = json.dumps(told, indent=None if options.json and options.output == "-" else 2) + "\n"
     if options.output == "-":
         print(text, end="")

@@ -58,7 +58,7 @@ class Backlog:
     def __init__(self, link: HotLink, layout: Layout, *, idle_ttl: float) -> None:
         self.link = link
         self.layout = layout
-        self._idle_ms = max(1, int(idle_ttl * 1000))
+        self.idle_ms = max(1, int(idle_ttl * 1000))
 
     async def claim(
         self, buckets: Sequence[int], worker: str, *, lease: float, delay: float, most: int, everything: bool = False
@@ -88,7 +88,7 @@ class Backlog:
 
     async def read_dirt(self, scopes: Sequence[tuple[int, str]]) -> list[Reading]:
         """The dirt of scopes (bucket, member), in their order."""
-        found = await self._by_bucket("dirt", scopes, (self._idle_ms,), lambda _: ())
+        found = await self._by_bucket("dirt", scopes, (self.idle_ms,), lambda _: ())
         later = [scope for scope, reply in zip(scopes, found, strict=True) if reply[0] == b"later"]
         more = iter(await self.read_dirt(later) if later else ())
         return [
@@ -99,7 +99,7 @@ class Backlog:
     async def acknowledge(self, committed: Sequence[Committed], *, delay: float) -> list[Acknowledged | None]:
         """Acknowledge by version; None where the incarnation has changed since the reading, and nothing was changed."""
         scopes = [(one.dirt.bucket, one.dirt.kind.value + one.dirt.scope_id) for one in committed]
-        common = (_micro(delay), self._idle_ms, TOMBSTONE_RETENTION * 1000)
+        common = (_micro(delay), self.idle_ms, TOMBSTONE_RETENTION * 1000)
         found = await self._by_bucket("ack", scopes, common, lambda place: acknowledgement_of(committed[place]))
         return [_acknowledged(reply) for reply in found]
 
@@ -218,7 +218,7 @@ class Backlog:
 
         A namespace of a living session stays.
         """
-        args = (encode_revision(revision), place.parents, self._idle_ms)
+        args = (encode_revision(revision), place.parents, self.idle_ms)
         return bool((await self.link.call(load_script("scrub"), [place.control, place.hash], args))[1])
 
     def place(self, bucket: int, member: str) -> Place:

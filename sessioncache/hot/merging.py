@@ -34,12 +34,12 @@ class Merging:
     def __init__(self, link: HotLink, layout: Layout, *, idle_ttl: float) -> None:
         self._link = link
         self._layout = layout
-        self._idle_ms = max(1, int(idle_ttl * 1000))
+        self.idle_ms = max(1, int(idle_ttl * 1000))
 
     async def take_token(self, place: Place) -> Taken | float | None:
         """The token; or the seconds another process has left; or None: there is nothing to do (any more)."""
         token = secrets.token_hex(8).encode()
-        args = (token, TOKEN_LIFETIME_MS, b"1", b"", self._idle_ms)
+        args = (token, TOKEN_LIFETIME_MS, b"1", b"", self.idle_ms)
         reply = await self._link.call(load_script("token"), [place.control, place.hash], args)
         if reply[0] == b"register":
             raise Unready(Need.REGISTER, [place])
@@ -56,7 +56,7 @@ class Merging:
     async def merge(self, taken: Taken, stored: StoredScope | None) -> int:
         """Merge what SQL has (all rows, deleted ones too); the marks that are left.  TokenLost."""
         place = taken.place
-        args: list[bytes | int] = [taken.token, self._idle_ms, TOMBSTONE_RETENTION * 1000, place.parents]
+        args: list[bytes | int] = [taken.token, self.idle_ms, TOMBSTONE_RETENTION * 1000, place.parents]
         args += _sql_side(place, stored)
         reply = await self._link.call(load_script("merge"), [place.control, place.hash], args)
         if reply[0] == b"retry":

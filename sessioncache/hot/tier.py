@@ -63,7 +63,7 @@ class HotTier:
         self.link = link
         self.layout = layout
         self.once = Once(link)
-        self._idle_ms = max(1, int(idle_ttl * 1000))
+        self.idle_ms = max(1, int(idle_ttl * 1000))
         self._temp_ms = max(1, int(temp_ttl * 1000))
         self._temp_s = max(1, round(temp_ttl))
 
@@ -214,7 +214,7 @@ class HotTier:
 
     def _asked(self, wanted: Sequence[Wanted], *, only_check: bool = False) -> tuple[list[bytes], list[Argument]]:
         keys: list[bytes] = []
-        args: list[Argument] = [self._idle_ms, self._temp_ms]
+        args: list[Argument] = [self.idle_ms, self._temp_ms]
         for place, names, birth, temp, held in wanted:
             keys += (place.control, place.temp if temp else place.hash)
             args += (b"t" if temp else place.ref.kind, birth, held)
@@ -231,7 +231,7 @@ class HotTier:
         keys, _ = self._asked(wanted)
         kinds = [b"t" if one.temp else one.place.ref.kind for one in wanted]
         with suppress(HotTierUnavailableError):
-            await self.link.call(load_script("keep"), keys, [self._idle_ms, self._temp_ms, *kinds])
+            await self.link.call(load_script("keep"), keys, [self.idle_ms, self._temp_ms, *kinds])
 
     def _learn(self, wanted: Sequence[Wanted], contents: Sequence[Content | None]) -> None:
         for one, content in zip(wanted, contents, strict=True):
@@ -252,7 +252,7 @@ class HotTier:
     async def take_token(self, place: Place) -> Token | float | None:
         """The token; or the seconds another loader has left; or None: the scope is hot."""
         token = secrets.token_hex(8).encode()
-        args = (token, TOKEN_LIFETIME_MS, b"", place.parents, self._idle_ms)
+        args = (token, TOKEN_LIFETIME_MS, b"", place.parents, self.idle_ms)
         reply = await self.link.call(load_script("token"), [place.control, place.hash], args)
         raise_unready(reply, [place])
         if reply[0] == b"host":
@@ -276,7 +276,7 @@ class HotTier:
         `birth`: of the session that a namespace was read for.
         """
         host = place.parents if place.ref.kind is ScopeKind.NAMESPACE else b""
-        args: list[Argument] = [token, self._idle_ms, int(staged), host, birth, *fields]
+        args: list[Argument] = [token, self.idle_ms, int(staged), host, birth, *fields]
         _held(await self.link.call(load_script("install"), [place.control, place.hash], args), place)
 
     async def confirm_absent(self, place: Place, token: bytes) -> None:

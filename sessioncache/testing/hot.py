@@ -42,7 +42,7 @@ class MemoryHot(HotTier):
         self.layout = layout
         self._store = store
         self._temp_us = int(temp_ttl * 1_000_000)
-        self._idle_ms = self._temp_ms = 0  # nothing is evicted
+        self.idle_ms = self._temp_ms = 0  # nothing is evicted
 
     async def write(self, parts: Sequence[Part], lease: bytes = b"") -> Written | Refused:
         """Write all parts in one step, or nothing.  Gone."""

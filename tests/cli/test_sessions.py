@@ -14,8 +14,22 @@ import pytest
 
 from sessioncache import SessionCache
 from sessioncache.inspecting import inspect_session
+from sessioncache.scopes import namespace_ref
 from tests.cli.conftest import Run
-from tests.helpers import Stall, Urls, evict, open_worker, raw, scope_key, session, settle, stored_values
+from tests.conftest import StartRedis
+from tests.helpers import (
+    Stall,
+    Urls,
+    connect,
+    evict,
+    open_worker,
+    raw,
+    scope_key,
+    session,
+    settle,
+    stored_values,
+    user,
+)
 
 INFO = {
     "id",
@@ -180,8 +194,8 @@ async def test_the_choice_between_several_sessions_can_be_copied_whatever_the_na
     cache: SessionCache, run: Run
 ) -> None:
     users = {EVIL + "7'\\n", "--json", "", "$(id) ''"}
-    for user in users:
-        await cache.create(user, session_id="s1", state={"mine": user})
+    for name in users:
+        await cache.create(name, session_id="s1", state={"mine": name})
     _, *choices = (await run("sessions", "show", "s1")).err.splitlines()
     owners = set()
     for choice in choices:
@@ -267,7 +281,7 @@ async def test_an_export_that_fails_leaves_the_file_as_it_was(
     (tmp_path / "out").mkdir()
     file = tmp_path / "out" / "s1.json"
     file.write_text("before")
-    file.chmod(0o640)
+    file.chmod(0o644)
 
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -283,7 +297,7 @@ async def test_an_export_that_fails_leaves_the_file_as_it_was(
     assert (await run("sessions", "export", "s1", "--output", str(link))).code == 0
     assert link.is_symlink()
     assert json.loads(file.read_text())["id"] == "s1"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600, "what was there before could be read by all"
     assert (await run("sessions", "export", "s1", "--output", str(tmp_path / "none" / "x"))).code == 2
 
 
@@ -298,3 +312,25 @@ async def test_what_is_no_regular_file_is_not_replaced_by_an_export(
     assert json.loads(os.read(reader, 65_536))["id"] == "s1"
     os.close(reader)
     assert pipe.is_fifo()
+
+
+async def test_what_is_damaged_is_left_out_and_named(
+    cache: SessionCache, start_redis: StartRedis, urls: Urls, run: Run
+) -> None:
+    on = Urls(start_redis().url, urls.database)
+    async with connect(on) as cache:
+        made = await cache.create("ada", session_id="s1", state={"good": 1, "bad": 2, "user:bad": 3})
+        await made.namespace("skills").set("bad", 4)
+    for scope in (session("ada", "s1"), user("ada"), namespace_ref(session("ada", "s1"), "skills")):
+        with raw(on.redis) as client:
+            value: Any = client.hget(scope_key(scope), "=bad")
+            client.hset(scope_key(scope), "=bad", value[:9] + b"{hunter2")
+    shown = await run("sessions", "show", "s1", "--shared", "--json", on=on)
+    assert (shown.code, shown.json["session"]["state"]) == (0, {"good": 1})
+    assert shown.json["session"]["damaged"] == ["bad", "user:bad"]
+    assert "damaged, and not shown: bad, user:bad" in (await run("sessions", "show", "s1", "--shared", on=on)).err
+    exported = await run("sessions", "export", "s1", on=on)
+    assert (exported.code, json.loads(exported.out)["state"]) == (0, {"good": 1})
+    assert "left out: bad\n" in exported.err
+    assert "left out: bad of the namespace skills" in exported.err
+    assert "hunter2" not in shown.out + exported.out + exported.err

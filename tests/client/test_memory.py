@@ -8,8 +8,21 @@ import pytest
 import redis
 
 from sessioncache import ConfigurationError, MemoryFullError, SessionCache
+from sessioncache.scopes import ScopeRef
 from tests.conftest import StartRedis
-from tests.helpers import Urls, connect, drain, evict, raw, stored_values, upgrade, user
+from tests.helpers import (
+    Urls,
+    connect,
+    drain,
+    evict,
+    open_worker,
+    raw,
+    scope_key,
+    session,
+    stored_values,
+    upgrade,
+    user,
+)
 from tests.servers import RedisKind
 
 
@@ -118,3 +131,35 @@ async def test_r15_reading_gives_a_dirty_scope_no_time_to_live(urls: Urls) -> No
                 group.create_task(made.refresh())
         await asyncio.sleep(0.4)
         assert await made.get("a") == 1
+
+
+@pytest.mark.parametrize("how", ["a worker that starts later", "a worker that runs"])
+async def test_what_was_flushed_stays_as_long_as_a_cache_said(urls: Urls, how: str) -> None:
+    async with open_worker(urls, idle_ttl=7_200, sweep=0.05) as running:
+        await running.flush_once()
+        async with connect(urls, idle_ttl=600) as cache:
+            await cache.create("ada", session_id="s1", state={"a": 1, "user:u": 1})
+            if how == "a worker that runs":
+                await running._tiers.follow_idle_ttl()
+                await running.flush_once()
+            else:
+                await drain(urls)
+            assert all(590 < seconds <= 600 for seconds in seconds_left(urls))
+        async with connect(urls) as cache:  # says nothing, and follows
+            await (await cache.get("ada", "s1")).set("a", 2)
+        async with open_worker(urls, idle_ttl=7_200) as later:
+            await later.flush_once()
+        assert 590 < max(seconds_left(urls)) <= 600
+
+
+async def test_without_a_wish_it_stays_as_long_as_the_worker_says(urls: Urls) -> None:
+    async with connect(urls) as cache, open_worker(urls, idle_ttl=7_200) as worker:
+        await cache.create("ada", session_id="s1", state={"a": 1})
+        await worker.flush_once()
+        assert 7_100 < min(seconds_left(urls, session("ada", "s1"))) <= 7_200
+
+
+def seconds_left(urls: Urls, *scopes: ScopeRef) -> list[float]:
+    """How long the hashes of a session and of its user stay."""
+    with raw(urls.redis) as client:
+        return [client.pttl(scope_key(one)) / 1000 for one in scopes or (session("ada", "s1"), user("ada"))]

@@ -36,7 +36,7 @@ def test_a_date_comes_off_as_it_was_put_on(json: bytes, at: int) -> None:
     assert (date_of(text), json_of(text), json_size(text)) == (at, json, len(json))
     value = encode_revision(5) + text
     assert (date_of(value, DIGITS), json_of(value, DIGITS)) == (at, json)
-    assert record_of(SESSION, "a", value).updated_at == revision_time(at)
+    assert record_of(SESSION, "a", None, value).updated_at == revision_time(at)
 
 
 @pytest.mark.parametrize("json", [b"", b"1", b'"@---------"'])

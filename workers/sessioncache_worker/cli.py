@@ -47,6 +47,16 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--batch-rows", metavar="N", type=int, help="most rows of one transaction (1000)")
     parser.add_argument("--grace", metavar="S", type=float, help="most seconds to finish after SIGTERM (25)")
+    parser.add_argument(
+        "--idle-ttl",
+        metavar="S",
+        type=float,
+        help="seconds that a flushed scope stays in Redis, where no cache said how long (86400)",
+    )
+    parser.add_argument("--batch-bytes", metavar="B", type=int, help="most bytes of values in a transaction (4194304)")
+    parser.add_argument("--max-attempts", metavar="N", type=int, help="refusals that make a dead letter (3)")
+    parser.add_argument("--janitor", metavar="S", type=float, help="seconds between two rounds of the janitor (60)")
+    parser.add_argument("--sweep", metavar="S", type=float, help="seconds between two looks at all buckets (15)")
     parser.add_argument("--once", action="store_true", help="flush all that is dirty, and exit")
     parser.add_argument("--verbose", action="store_true", help="log more than warnings")
     parser.add_argument("--version", action="store_true", help="print the version, and exit")
@@ -121,10 +131,12 @@ def spare_collector() -> None:
 
 
 def _settings(options: argparse.Namespace) -> WorkerSettings:
+    from dataclasses import fields
+
     from sessioncache.settings import WorkerSettings
 
-    names = ("flush_delay", "lease", "batch_rows", "grace")
-    given = {n: getattr(options, n) for n in names if getattr(options, n) is not None}
+    given = {f.name: getattr(options, f.name) for f in fields(WorkerSettings)}
+    given = {name: value for name, value in given.items() if value is not None}
     return WorkerSettings.of(given | installation_of(options))
 
 

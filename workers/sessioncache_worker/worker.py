@@ -83,10 +83,8 @@ class FlushWorker:
     def _set_up(self, link: HotLink, durable: DurableTier, settings: WorkerSettings) -> None:
         self.settings = settings
         self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        cache = CacheSettings.of(
-            {"prefix": settings.prefix, "buckets": settings.buckets, "idle_ttl": settings.idle_ttl, "timeout": _TIMEOUT}
-        )
-        self._tiers = Tiers(link, durable, cache)
+        cache = CacheSettings.of({"prefix": settings.prefix, "buckets": settings.buckets, "timeout": _TIMEOUT})
+        self._tiers = Tiers(link, durable, cache, idle_ttl=settings.idle_ttl)
         self.flusher = Flusher(self._tiers, settings, self.name)
         self.flusher.holdings.due = self._look_again
         self._janitor = Janitor(self._tiers, every=settings.janitor)
@@ -229,7 +227,7 @@ class FlushWorker:
     async def _check(self) -> None:
         if not self._tiers.installation.checked:
             with within(_TIMEOUT):
-                await self._tiers.installation.check()
+                await self._tiers.check()
 
     async def _work(self) -> None:
         """One round: look at the buckets that are due, or wait until one is."""
@@ -333,6 +331,7 @@ class FlushWorker:
         while True:
             await asyncio.sleep(self.settings.sweep)
             with suppress(HotTierUnavailableError):
+                await self._tiers.follow_idle_ttl()
                 now = asyncio.get_running_loop().time()
                 found = await self._sweeper.dirty(self._buckets)
                 for bucket in found:

@@ -7,6 +7,7 @@
 --                                     rows, flushes, hydrates, conflicts, lag:STEP
 --                                     before (incarnation before this one, until it is registered), forgot (1: Redis had lost
 --                                     something), replaced (when SQL last named another one, microseconds)
+--                                     of the first bucket idle_ttl, milliseconds that a clean scope stays, as a cache said last
 --   P:{b}:h:MEMBER            hash    a scope; MEMBER is its kind and id
 --   P:{b}:d:MEMBER            set     its dirty fields
 --   P:{b}:dirty               zset    dirty index: MEMBER -> when it is due (microseconds)
