@@ -10,9 +10,12 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from sessioncache_worker import worker
 
+from sessioncache import deadline
 from tests.keys import check_keys
 from tests.servers import PostgreSQLServer, RedisKind, RedisServer, ServerMissingError
+from tests.waiting import patience
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED_SESSIONS = ROOT.parent / "shared" / "data" / "airline-agent-sessions.jsonl.gz"
@@ -114,6 +117,17 @@ def _server_of(request: pytest.FixtureRequest) -> RedisServer | None:
         name = "valkey"
     server: RedisServer | None = request.getfixturevalue(name) if name else None
     return server
+
+
+@pytest.fixture(autouse=True)
+def patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing depends on how fast the machine is, but in tests that are marked `alone`."""
+    is_alone = request.node.get_closest_marker("alone") is not None
+    if not is_alone:
+        monkeypatch.setattr(deadline, "DEFAULT_TIMEOUT", 60.0)
+        monkeypatch.setattr(worker, "_TIMEOUT", 60.0)
+    with patience(patient=not is_alone):
+        yield
 
 
 @pytest.fixture

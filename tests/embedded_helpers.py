@@ -18,6 +18,7 @@ from redis.retry import Retry
 
 from sessioncache.embedded import folder
 from sessioncache.embedded.locks import FileLock
+from tests.servers import SLOW
 from tests.waiting import wait_until
 
 # Opens the folder, tells what it got, and stays a user until its standard input ends.
@@ -64,7 +65,7 @@ async def main():
     done = 0
     for _ in range(int(sys.argv[2])):
         embedded = await Embedded.open(sys.argv[1], start_worker=False)
-        client = redis.Redis.from_url(embedded.redis_url, retry=Retry(NoBackoff(), 0))
+        client = redis.Redis.from_url(embedded.redis_url, retry=Retry(NoBackoff(), 0), **SLOW)
         for _ in range(20):
             client.incr("counter")
             done += 1
@@ -131,7 +132,7 @@ def kill(path: Path, name: str) -> None:
 @contextmanager
 def connected(url: str) -> Iterator[Any]:
     """A client that never repeats a command."""
-    client = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), decode_responses=True)
+    client = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), decode_responses=True, **SLOW)
     try:
         yield client
     finally:

@@ -26,7 +26,8 @@ from sessioncache.hot.link import HotLink
 from sessioncache.scopes import ScopeKind, ScopeRef, app_ref, session_ref, user_ref
 from sessioncache.settings import WorkerSettings
 from tests.keys import check_keys
-from tests.waiting import wait_until
+from tests.servers import SLOW
+from tests.waiting import stretched, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 BUCKETS = 256
@@ -73,8 +74,8 @@ async def _migrate(database_url: str) -> None:
 
 
 def connect(urls: Urls, *, app: str = "app", **settings: Any) -> Any:
-    """A cache of the tests' app, to be awaited or used as a context manager."""
-    return SessionCache.connect(urls.redis, urls.database, app=app, **settings)
+    """A cache of the tests' app, to be awaited or used as a context manager; patient unless it is said how much."""
+    return SessionCache.connect(urls.redis, urls.database, app=app, **{"timeout": stretched(5.0), **settings})
 
 
 @asynccontextmanager
@@ -138,7 +139,7 @@ def fetch(database_url: str, query: str, *values: object) -> list[tuple[Any, ...
 def execute(database_url: str, statement: str, *values: object) -> None:
     """Change something in the database by the bare driver."""
     if database_url.startswith("sqlite"):
-        connection = sqlite3.connect(database_url.removeprefix("sqlite:///"), isolation_level=None, timeout=10)
+        connection = sqlite3.connect(database_url.removeprefix("sqlite:///"), isolation_level=None, timeout=60)
         try:
             connection.execute(statement, values)
         finally:
@@ -198,7 +199,7 @@ def stored_namespaces(database_url: str, scope: ScopeRef) -> dict[str, dict[str,
 @contextmanager
 def raw(redis_url: str) -> Iterator[redis.Redis]:
     """A plain client."""
-    client = redis.Redis.from_url(redis_url)
+    client = redis.Redis.from_url(redis_url, **SLOW)
     try:
         yield client
     finally:

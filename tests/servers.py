@@ -25,8 +25,10 @@ from tests.waiting import wait_until
 
 RedisKind = Literal["valkey", "redis"]
 
-_START_TIMEOUT = 20.0
-_STOP_TIMEOUT = 20.0
+_START_TIMEOUT = 60.0
+_STOP_TIMEOUT = 60.0
+SLOW = {"socket_timeout": 60.0, "socket_connect_timeout": 60.0}
+"""How long a plain client waits, whose own 5 s are too few on a busy machine."""
 _PORTS = range(20_000, 32_000)
 """Below those of outgoing connections: none takes the port of a server that does not run yet, or is stopped."""
 
@@ -177,7 +179,7 @@ class RedisServer(Server):
 
     def client(self) -> redis.Redis:
         """A plain synchronous client without retries; the caller closes it."""
-        return redis.Redis.from_url(self.url, retry=None)
+        return redis.Redis.from_url(self.url, retry=None, **SLOW)
 
     def restart(self, **config: Any) -> Self:
         """Stop if it runs, and start again over the same folder and port, with options changed."""
@@ -305,7 +307,7 @@ class PostgreSQLServer(Server):
         )
 
     def _answers(self) -> bool:
-        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.url(), connect_timeout=5):
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.url(), connect_timeout=60):
             return True
         return False
 

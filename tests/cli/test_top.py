@@ -56,7 +56,7 @@ async def test_json_is_one_object_a_line_and_needs_no_database(urls: Urls, capsy
     async with connect(urls) as cache:
         await cache.create("ada", session_id="s1", state={"a": 1, "user:b": 2})
         with start_worker(urls, "--flush-delay", "0.05") as worker:
-            await cache.flush(20)
+            await cache.flush(60)
             words = ("--json", "--interval", "0.1", "--count", "2")
             assert await asyncio.to_thread(run, urls.redis, *words) == 0
             stop_worker(urls, worker)

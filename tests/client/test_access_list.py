@@ -54,12 +54,12 @@ async def test_agents_and_workers_need_no_more_than_the_guide_says(limited: tupl
         else:
             with pytest.raises(ConfigurationError, match="channels"):
                 await session.watch().begin()
-        await cache.flush(30)
+        await cache.flush(60)
         assert (stored_values(urls.database, session_of("ada", "s1")) or {})["e"] == 5
         assert await session.fork(new_id="s2")
         assert await cache.delete("ada", "s1")
         await cache.erase_user("ada")
-        await cache.flush(30)
+        await cache.flush(60)
         worker.stop()
         await running
 
@@ -77,7 +77,7 @@ async def test_the_worker_says_that_it_hears_of_no_dirt(
     urls, hears = limited
     async with connect(urls) as cache, open_worker(urls, sweep=0.2, flush_delay=0.05) as worker:
         running = asyncio.ensure_future(worker.run())
-        await (await cache.create("ada")).flush(30)
+        await (await cache.create("ada")).flush(60)
 
         def told() -> bool:
             return "may not subscribe" in caplog.text

@@ -43,7 +43,7 @@ async def test_any_client_gives_the_same_results(urls: Urls, options: dict[str, 
         async with FlushWorker(client, engine, flush_delay=0.01):
             made = await cache.create("ää", session_id="ß", state=state)
             await made.increment("n", 2**60)
-            await made.flush(10)
+            await made.flush(60)
         assert dict((await cache.get("ää", "ß")).state) == state | {"n": 2**60}
         assert [one.id for one in (await cache.list("ää")).items] == ["ß"]
         with pytest.raises(LookupError):

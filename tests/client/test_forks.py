@@ -285,18 +285,18 @@ async def test_flush_of_a_fork_is_true(cache: SessionCache, parent: Session, url
             await flush(0.05)
     await drain(urls)
     await child.flush(5)
-    await cache.flush(5)
+    await cache.flush(60)
     assert stored_namespaces(urls.database, session("ada", "c")) == {"": PLAIN, **SPACES}
 
 
 async def test_flush_tells_of_a_fork_that_redis_lost(cache: SessionCache, parent: Session, urls: Urls) -> None:
     await drain(urls)
-    await cache.flush(5)
+    await cache.flush(60)
     child = await parent.fork(new_id="c")
     with raw(urls.redis) as client:
         client.flushall()
     with pytest.raises(WriteLostError):
-        await child.flush(5)
+        await child.flush(60)
     with pytest.raises(SessionNotFoundError):
         await cache.get("ada", "c")
     assert await whole(cache, "p") == ({**PLAIN, **SHARED}, SPACES)

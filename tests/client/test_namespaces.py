@@ -371,12 +371,12 @@ async def test_flush_of_a_namespace_is_true(cache: SessionCache, skills: Namespa
     await skills.delete("b")
     async with open_worker(urls, flush_delay=0.02) as worker:
         await worker.flush_once()
-        await skills.flush(5)
+        await skills.flush(60)
         assert stored_namespaces(urls.database, session("ada", "s1")) == {"skills": {"a": 1}}
         await skills.clear()
         await worker.flush_once()
-        await skills.flush(5)
-        await cache.flush(5)
+        await skills.flush(60)
+        await cache.flush(60)
     assert stored_namespaces(urls.database, session("ada", "s1")) == {}
 
 
@@ -393,7 +393,7 @@ async def test_flush_waits_for_the_tombstone_of_a_session_whose_namespace_was_wr
         await skills.flush(0.5)
     await drain(urls)
     await skills.flush(5)
-    await cache.flush(5)
+    await cache.flush(60)
 
 
 async def test_flush_tells_of_a_namespaces_write_that_redis_lost(
@@ -409,5 +409,5 @@ async def test_flush_tells_of_a_namespaces_write_that_redis_lost(
     assert await skills.items() == [("kept", 1)]
     await skills.set("lost", 2)
     await drain(urls)
-    await skills.flush(5)
+    await skills.flush(60)
     assert stored_namespaces(urls.database, session("ada", "s1")) == {"skills": {"kept": 1, "lost": 2}}

@@ -42,5 +42,5 @@ async def test_everything_works_over_tls(tls_url: str, sqlite_url: str) -> None:
         assert found.state["large"] == "x" * 900_000
         assert [found.state[f"k{n}"] for n in range(100)] == list(range(100))
         await drain(urls)
-        await made.flush(5)
+        await made.flush(60)
     assert fetch(sqlite_url, "SELECT count(*) FROM sessioncache_state WHERE NOT deleted") == [(101,)]

@@ -268,7 +268,7 @@ async def test_flush_waits_for_touch_rename_and_clear(cache: SessionCache, made:
                 await flush(0.05)
         await drain(urls)
         await made.flush(5)
-        await cache.flush(5)
+        await cache.flush(60)
     await cache.touch("ada", "s1", messages=5)
     with pytest.raises(FlushTimeoutError):
         await cache.flush(0.05)
@@ -284,11 +284,11 @@ async def test_flush_tells_of_a_touch_and_of_a_clear_that_redis_lost(
 ) -> None:
     for change in (lambda: made.touch(tokens=1), made.clear):
         await drain(urls)
-        await made.flush(5)
+        await made.flush(60)
         await change()
         with raw(urls.redis) as client:
             client.flushall()
         with pytest.raises(WriteLostError):
-            await made.flush(5)
+            await made.flush(60)
     found = await cache.get("ada", "s1")
     assert (found.token_total, found.state["a"]) == (0, 1)

@@ -30,6 +30,6 @@ def running(server: RedisServer, database_url: str) -> Iterator[OpenCache]:
     with flushing(server, database_url) as urls:
 
         def open_one(*, app: str, org: str) -> AbstractAsyncContextManager[SessionCache]:
-            return SessionCache.connect(urls.redis, urls.database, app=app, org=org)
+            return SessionCache.connect(urls.redis, urls.database, app=app, org=org, timeout=30)
 
         yield open_one

@@ -23,6 +23,6 @@ def open_cache(valkey: RedisServer, tmp_path_factory: pytest.TempPathFactory) ->
     with flushing(valkey, f"sqlite:///{tmp_path_factory.mktemp('conformance')}/state.db") as urls:
 
         def open_one(*, app: str, org: str) -> Opening:
-            return Opening(lambda: SessionCache.connect(urls.redis, urls.database, app=app, org=org))
+            return Opening(lambda: SessionCache.connect(urls.redis, urls.database, app=app, org=org, timeout=30))
 
         yield open_one

@@ -21,7 +21,7 @@ async def write_on_a_full_disk(urls: Urls, cache: SessionCache, fill: Callable[[
     """A worker that has met the full disk several times with something to flush."""
     worker = start_worker(urls, *FAST)
     await cache.create("ada", session_id="before")
-    await cache.flush(20)
+    await cache.flush(60)
     fill(worker)
     await cache.create("ada", session_id="s1", state={"a": "x" * 200_000})
     complaints: list[str] = []
@@ -54,7 +54,7 @@ async def test_a_full_disk_under_sqlite_makes_no_letter(valkey_url: str, sqlite_
             check_nothing_is_set_apart(urls)
             assert stored_values(urls.database, session("ada", "s1")) is None
             resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (_UNLIMITED, _UNLIMITED))
-            await cache.flush(30)
+            await cache.flush(60)
         assert stored_values(urls.database, session("ada", "s1")) == {"a": "x" * 200_000}
 
 
@@ -72,7 +72,7 @@ async def test_a_full_disk_under_postgresql_makes_no_letter(valkey_url: str, pos
             check_nothing_is_set_apart(urls)
             for table in ("state", "session", "layout"):
                 execute(urls.database, f"DROP TRIGGER full_disk ON sessioncache_{table}")
-            await cache.flush(30)
+            await cache.flush(60)
         assert stored_values(urls.database, session("ada", "s1")) == {"a": "x" * 200_000}
 
 

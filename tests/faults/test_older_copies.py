@@ -131,7 +131,7 @@ async def test_a_write_that_was_not_flushed_is_told_as_lost_and_the_key_is_as_sq
         await made.set("a", "never flushed")
         copies.go_back()
         with pytest.raises(WriteLostError):
-            await made.flush(10)
+            await made.flush(60)
         assert await made.get("a") == "flushed"
         await made.set("a", "after")
         await drain(urls)

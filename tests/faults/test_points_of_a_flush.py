@@ -61,7 +61,7 @@ async def test_a_worker_killed_at_a_point_loses_nothing_and_is_overtaken_within_
         with failing_worker(urls, point, "SIGKILL") as doomed:
             assert await asyncio.to_thread(doomed.wait) == -signal.SIGKILL
         with start_worker(urls, *OPTIONS):
-            await made.flush(20)
+            await made.flush(60)
             await taken_over(urls)
     assert stored(urls) == OLD
     assert await state_cold(urls) == OLD
@@ -78,7 +78,7 @@ async def test_a_worker_that_stood_still_at_a_point_brings_nothing_older_back(ur
             await asyncio.to_thread(stopped.wait_until_stopped)
             await made.update(NEW)
             with start_worker(urls, *OPTIONS):
-                await made.flush(20)
+                await made.flush(60)
                 await taken_over(urls)
                 await go_on(stopped)
         assert stored(urls) == OLD | NEW
@@ -97,7 +97,7 @@ async def test_a_worker_that_stood_still_at_a_point_brings_no_deleted_session_ba
             await asyncio.to_thread(stopped.wait_until_stopped)
             await cache.delete("ada", "s1")
             with start_worker(urls, *OPTIONS):
-                await cache.flush(20)
+                await cache.flush(60)
                 await taken_over(urls)
                 await go_on(stopped)
         row = head_row(urls.database, session("ada", "s1"))

@@ -27,7 +27,7 @@ async def test_sql_stopped_under_load_is_not_noticed_and_everything_is_durable_s
     async with connect(urls) as cache:
         load = await Load.on(cache, sessions=SESSIONS, keys=KEYS)
         with start_worker(urls, "--flush-delay", "0.2", "--lease", "5"):
-            await cache.flush(20)
+            await cache.flush(60)
             async with load:
                 await asyncio.to_thread(server.stop)
                 early = await used_memory_after(urls, load, 1_000)

@@ -11,7 +11,7 @@ from tests.helpers import Urls, connect, drain, raw
 async def test_a_newer_row_of_another_incarnation_is_no_evidence(cache: SessionCache, urls: Urls) -> None:
     made = await cache.create("ada", session_id="s1", state={"a": 1})
     await drain(urls)
-    await cache.flush(5)
+    await cache.flush(60)
     await made.set("a", 2)
     with raw(urls.redis) as client:
         client.flushall()
@@ -19,4 +19,4 @@ async def test_a_newer_row_of_another_incarnation_is_no_evidence(cache: SessionC
         assert await (await other.get("ada", "s1")).increment("a", 10) == 11, "the write of 2 was forgotten"
     await drain(urls)
     with pytest.raises(WriteLostError):
-        await made.flush(5)
+        await made.flush(60)

@@ -114,7 +114,7 @@ async def test_a_newer_write_of_a_dead_letter_is_flushed(cache: SessionCache, ur
         await worker.flush_once()
     assert stored_values(urls.database, SCOPE) == {"good": 1, "bad": "fine"}
     assert await letters(cache) == []
-    await made.flush(5)
+    await made.flush(60)
 
 
 async def test_a_letter_is_flushed_on_command_once_its_cause_is_gone(cache: SessionCache, urls: Urls) -> None:
@@ -125,7 +125,7 @@ async def test_a_letter_is_flushed_on_command_once_its_cause_is_gone(cache: Sess
         assert await LetterBox(cache._tiers).retry((await letters(cache))[0].id)
         await worker.flush_once()
     assert stored_values(urls.database, SCOPE) == {"good": 1, "bad": "poison"}
-    await made.flush(5)
+    await made.flush(60)
 
 
 async def test_flush_does_not_succeed_while_a_value_is_refused(cache: SessionCache, urls: Urls) -> None:
@@ -160,7 +160,7 @@ async def test_flush_tells_of_a_letter(cache: SessionCache, urls: Urls) -> None:
     async with open_worker(urls) as worker:
         await worker.flush_once()
     with pytest.raises(DeadLetterError) as told:
-        await made.flush(5)
+        await made.flush(60)
     assert told.value.keys == ("bad",)
 
 

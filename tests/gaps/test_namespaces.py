@@ -74,8 +74,8 @@ async def test_flush_is_content_where_what_was_cleared_died_with_its_session(cac
     await drain(urls)
     with raw(urls.redis) as client:
         client.delete(scope_key(SCOPE))
-    await made.flush(5)
-    await cache.flush(5)
+    await made.flush(60)
+    await cache.flush(60)
 
 
 async def test_flush_is_content_where_the_session_lives_again_since_it_was_cleared(
@@ -90,7 +90,7 @@ async def test_flush_is_content_where_the_session_lives_again_since_it_was_clear
         client.delete(scope_key(SCOPE))
     await again.set("b", 2)
     assert dirty(urls.redis) == 1, "nobody flushes it"
-    await made.flush(5)
+    await made.flush(60)
     await drain(urls)
 
 
@@ -130,7 +130,7 @@ async def test_a_namespace_is_flushed_where_its_session_has_a_dead_letter(cache:
     made = await cache.create("ada", session_id="s1", state={"a": "poison"})
     await made.namespace("tools").set("a", 1)
     await drain(urls)
-    await made.namespace("tools").flush(5)
+    await made.namespace("tools").flush(60)
     rows = fetch(urls.database, "SELECT namespace, value FROM sessioncache_state")
     assert rows == [("tools", "1")]
     await made.namespace("tools").set("a", 2)

@@ -18,7 +18,7 @@ def lose(urls: Urls, *tables: str) -> None:
 async def test_after_a_restored_backup_everything_hot_is_flushed_again(cache: SessionCache, urls: Urls) -> None:
     made = await cache.create("ada", session_id="s1", state={"a": 1, "user:u": 1})
     await drain(urls)
-    await cache.flush(5)
+    await cache.flush(60)
     lose(urls, "state", "session", "user_scope")
     marked = await remark_everything(cache._tiers)
     assert (marked.scopes, dirty(urls.redis)) == (2, 2)

@@ -20,7 +20,7 @@ async def test_temp_values_never_reach_sql(cache: SessionCache, urls: Urls) -> N
     await made.update({"b": 2, "temp:two": SECRET})
     await made.append("temp:list", SECRET)
     await drain(urls)
-    await made.flush(5)
+    await made.flush(60)
     assert await made.get("temp:two") == SECRET
     tables = [name for (name,) in fetch(urls.database, "SELECT name FROM sqlite_master WHERE type = 'table'")]
     rows = [row for table in tables for row in fetch(urls.database, f"SELECT * FROM {table}")]

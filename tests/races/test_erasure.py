@@ -134,7 +134,7 @@ async def test_writers_that_race_with_the_erasure_leave_no_trace(urls: Urls) -> 
                 report = await eraser.erase_user(ADA)
             assert report.sessions >= 5
             assert traces(urls, TRACE) == []
-            await other.flush(20)
+            await other.flush(60)
             assert traces(urls, TRACE) == [], "nor does the worker bring any back"
             worker.stop()
             await running

@@ -166,7 +166,7 @@ async def test_a_worker_stopped_with_older_dirt_of_a_namespace_brings_nothing_ba
             await asyncio.to_thread(stopped.wait_until_stopped)
             await skills.update({"a": 2}, delete=["gone"])
             with start_worker(urls, *WORKER) as other:
-                await skills.flush(20)
+                await skills.flush(60)
                 await asyncio.to_thread(stop_worker, urls, other)
             stopped.send(signal.SIGCONT)
             await asyncio.to_thread(stop_worker, urls, stopped)

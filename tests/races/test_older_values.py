@@ -39,7 +39,7 @@ async def test_r8_a_value_set_while_its_older_one_waits_for_a_lock_is_the_one_in
                 await made.set("a", 1)
                 wait_until(lambda: waiters(pg_urls) > 0, 10, "the worker waits for the row")
                 await made.set("a", 2)
-            await made.flush(10)
+            await made.flush(60)
             assert value(pg_urls) == 2
             stop_worker(pg_urls, worker)
     assert dirty(pg_urls.redis) == 0
@@ -57,11 +57,11 @@ async def test_r9_a_worker_stopped_in_its_transaction_brings_nothing_back(pg_url
                 stopped.wait_until_stopped()
                 await made.set("a", 2)
             with start_worker(pg_urls, "--lease", LEASE, "--flush-delay", "0.02") as other:
-                await made.flush(10)
+                await made.flush(60)
                 assert value(pg_urls) == 2
                 stopped.send(signal.SIGCONT)
                 await made.set("b", 1)
-                await made.flush(10)
+                await made.flush(60)
                 stop_worker(pg_urls, other)
             stop_worker(pg_urls, stopped)
     assert value(pg_urls) == 2
@@ -79,7 +79,7 @@ async def test_r7_a_worker_stopped_with_older_dirt_in_hand_brings_nothing_back(u
             stopped.wait_until_stopped()
             await made.update({"a": 2}, delete=["gone"])
             with start_worker(urls, "--lease", LEASE, "--flush-delay", "0.02") as other:
-                await made.flush(10)
+                await made.flush(60)
                 stop_worker(urls, other)
             assert stored_values(urls.database, session("ada", "s1")) == {"a": 2}
             stopped.send(signal.SIGCONT)
@@ -97,7 +97,7 @@ async def test_r7_a_worker_stopped_before_a_delete_does_not_bring_the_session_ba
             stopped.wait_until_stopped()
             await cache.delete("ada", "s1")
             with start_worker(urls, "--lease", LEASE, "--flush-delay", "0.02") as other:
-                await cache.flush(10)
+                await cache.flush(60)
                 stop_worker(urls, other)
             stopped.send(signal.SIGCONT)
             stop_worker(urls, stopped)
@@ -123,7 +123,7 @@ async def test_r9_what_a_killed_worker_had_claimed_is_flushed_by_another_within_
         assert dirty(urls.redis) > 0, "nothing is acknowledged"
         assert value(urls) == (1 if point == "committed" else 0)
         with start_worker(urls, "--lease", "2", "--flush-delay", "0.02") as other:
-            await made.flush(6)
+            await made.flush(60)
             await wait_until_async(lambda: dirty(urls.redis) == 0, 6, "a commit that is done again is acknowledged")
             stop_worker(urls, other)
     assert value(urls) == 1
@@ -141,7 +141,7 @@ async def test_r9_a_worker_killed_inside_its_transaction_loses_nothing(pg_urls: 
                 doomed.send(signal.SIGKILL)
                 doomed.wait()
             with start_worker(pg_urls, "--lease", "2", "--flush-delay", "0.02") as other:
-                await made.flush(8)
+                await made.flush(60)
                 stop_worker(pg_urls, other)
     assert value(pg_urls) == 1
 

@@ -51,7 +51,7 @@ async def test_r6_several_workers_over_the_same_scopes_never_deadlock(pg_urls: U
                 users = [cache.user_scope(f"u{n}") for n in range(40)]
                 await asyncio.gather(*(one.update({f"k{k}": k for k in range(10)}) for one in users))
             assert max([agent.answer() for agent in agents]) == 1_200
-            await cache.flush(30)
+            await cache.flush(60)
         for agent in agents:
             assert agent.do("flush") is None
         for worker in workers:

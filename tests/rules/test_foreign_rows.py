@@ -38,7 +38,7 @@ async def test_r11_flush_waits_until_what_was_written_is_above_the_foreign_row(u
         make_foreign(urls, "a")
         foreign = revision(urls, "a")
         await made.set("a", "mine")
-        flushing = asyncio.ensure_future(made.flush(20))
+        flushing = asyncio.ensure_future(made.flush(60))
         await drain(urls)
         await flushing
         assert stored_values(urls.database, session("ada", "s1")) == {"a": "mine", "b": 1}
@@ -55,7 +55,7 @@ async def test_r17_what_nobody_wrote_here_is_taken_from_the_foreign_row(urls: Ur
             make_foreign(urls, key)
         await made.set("a", "mine")
         await drain(urls)
-        await made.flush(10)
+        await made.flush(60)
         assert stored_values(urls.database, session("ada", "s1")) == {"a": "mine", "b": "foreign"}
         assert await made.get("b") == "foreign"
 
@@ -67,7 +67,7 @@ async def test_r11_a_delete_is_durable_only_above_the_foreign_row(urls: Urls) ->
         make_foreign(urls, "a")
         await made.delete("a")
         await drain(urls)
-        await made.flush(10)
+        await made.flush(60)
         assert stored_values(urls.database, session("ada", "s1")) == {}
 
 
@@ -101,10 +101,10 @@ async def test_r11_a_redis_from_an_older_copy_proves_nothing_of_what_it_lost(
         await made.set("a", 3)
         go_back(server, tmp_path / "older.rdb")
         with pytest.raises(WriteLostError):
-            await made.flush(10)
+            await made.flush(60)
         assert await made.get("a") == 2, "SQL is newer than the copy, whose mark is older"
         await drain(urls)
-        await cache.flush(10)
+        await cache.flush(60)
         assert dict((await cache.get("ada", "s1")).state) == {"a": 2, "b": 1, "user:u": 2}
     assert stored_values(urls.database, session("ada", "s1")) == {"a": 2, "b": 1}
     assert stored_values(urls.database, user("ada")) == {"u": 2}
@@ -124,10 +124,10 @@ async def test_r11_what_was_durable_before_redis_went_back_is_shown_by_sql(
         await made.set("a", 2)
         await drain(urls)
         go_back(server, tmp_path / "older.rdb")
-        await made.flush(10)
+        await made.flush(60)
         assert await made.increment("a") == 3
         await drain(urls)
-        await made.flush(10)
+        await made.flush(60)
     assert stored_values(urls.database, session("ada", "s1")) == {"a": 3}
 
 
@@ -150,8 +150,8 @@ async def test_r17_a_session_deleted_since_the_copy_stays_deleted(
             await made.get("a")
         await drain(urls)
         with pytest.raises(WriteLostError):  # the rows went with the tombstone: nothing shows any more that they were
-            await cache.flush(10)
-        await cache.flush(10)
+            await cache.flush(60)
+        await cache.flush(60)
         assert (await cache.list("ada")).items == []
     assert stored_values(urls.database, session("ada", "s1")) is None
 
@@ -174,5 +174,5 @@ async def test_r17_a_session_created_anew_since_the_copy_lives_its_new_life(
         with pytest.raises(SessionNotFoundError):
             await made.set("a", 9)
         await drain(urls)
-        await anew.flush(10)
+        await anew.flush(60)
     assert stored_values(urls.database, session("ada", "s1")) == {"a": 2}

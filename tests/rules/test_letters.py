@@ -56,7 +56,7 @@ async def test_r10_one_poison_among_500_good_ones_is_told_retried_and_holds_nobo
             await wait_until_async(lambda: count_good(urls) == GOOD, 10, "the good ones are durable")
             took = time.monotonic() - began
             with pytest.raises(DeadLetterError) as told:
-                await bad.flush(20)
+                await bad.flush(60)
             assert told.value.keys == ("poison",)
             assert stored_values(urls.database, session("ada", "bad")) == {"beside": 1}
             (letter,) = (await run(urls, "dead", "list")).said["letters"]
@@ -70,7 +70,7 @@ async def test_r10_one_poison_among_500_good_ones_is_told_retried_and_holds_nobo
             assert "secret" not in str(letter)
             accept_poison(urls.database)
             assert (await run(urls, "dead", "retry", letter["id"])).said == {"retried": [letter["id"]]}
-            await bad.flush(10)
+            await bad.flush(60)
             stop_worker(urls, worker)
     assert stored_values(urls.database, session("ada", "bad")) == {"poison": "secret", "beside": 1}
     assert (await run(urls, "dead", "list")).said == {"letters": []}
@@ -88,7 +88,7 @@ async def test_r10_letters_are_shown_and_dropped_by_command(urls: Urls) -> None:
         await drain(urls)
         for handle in (bad, new):
             with pytest.raises(DeadLetterError):
-                await handle.flush(5)
+                await handle.flush(60)
         letters = {one["session"]: one for one in (await run(urls, "dead", "list")).said["letters"]}
         shown = await run(urls, "dead", "show", letters["bad"]["id"])
         assert shown.said == {"letter": letters["bad"]}
@@ -115,7 +115,7 @@ async def test_r10_a_newer_write_and_a_delete_of_the_session_end_a_letter(urls: 
         await cache.delete("ada", gone.id)
         accept_poison(urls.database)
         await drain(urls)
-        await cache.flush(5)
+        await cache.flush(60)
     assert (await run(urls, "dead", "list")).said == {"letters": []}
     assert stored_values(urls.database, session("ada", "bad")) == {}
 
@@ -127,14 +127,14 @@ async def test_r10_an_outage_makes_no_letter(valkey_url: str, start_postgresql: 
     async with connect(urls) as cache:
         made = [await cache.create("ada") for _ in range(20)]
         with start_worker(urls, *FAST) as worker:
-            await cache.flush(20)
+            await cache.flush(60)
             server.stop()
             for handle in made:
                 await handle.set("a", 1)
             await asyncio.sleep(3)  # an outage is as long as it is
             assert count_letters(urls) == 0
             server.start()
-            await cache.flush(30)
+            await cache.flush(60)
             stop_worker(urls, worker)
     assert count_good(urls) == 20
     assert (await run(urls, "dead", "list")).said == {"letters": []}
