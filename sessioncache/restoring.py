@@ -49,7 +49,7 @@ async def hot_scopes(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[t
 async def hot_pages(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[list[tuple[int, str]]]:
     """As `hot_scopes`, those that one look at 500 keys finds at a time; none where all of these are something else."""
     cursor = b"0"
-    pattern = f"{tiers.settings.prefix}:{{{'*' if bucket is None else bucket}}}:h:*".encode()
+    pattern = tiers.layout.hashes(bucket)
     while True:
         with within(tiers.settings.timeout):
             cursor, keys = await tiers.link.command(b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _SCAN)

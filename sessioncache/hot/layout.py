@@ -5,6 +5,7 @@ Every key of bucket b is ``PREFIX:{b}:…``: one hash slot.  The scripts derive 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -71,6 +72,10 @@ class Layout:
         """The hash of a scope."""
         return f"{self.prefix}:{{{bucket}}}:h:{member}".encode()
 
+    def hashes(self, bucket: int | None = None) -> bytes:
+        """A pattern (MATCH) that the hashes of all scopes, or of those of one bucket, are like."""
+        return literally(self.prefix) + b":{" + (b"*" if bucket is None else b"%d" % bucket) + b"}:h:*"
+
     def place(self, ref: ScopeRef) -> Place:
         """Where a scope lies."""
         return Place(ref, self.control(ref.bucket), self.hash(ref.bucket, ref.member), parents(ref))
@@ -101,6 +106,14 @@ class Layout:
     def bucket_of_base(self, base: bytes) -> int:
         """The bucket whose keys begin with `base`."""
         return int(base.rsplit(b"{", 1)[1].split(b"}", 1)[0])
+
+
+_MEANS_MORE = re.compile(rb"[*?\[\]\\]")
+
+
+def literally(name: str) -> bytes:
+    """A name as a part of a pattern of Redis that only this name is like: every pattern is built with it."""
+    return _MEANS_MORE.sub(rb"\\\g<0>", name.encode())
 
 
 @lru_cache(maxsize=4096)

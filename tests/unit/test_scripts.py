@@ -31,6 +31,13 @@ def shared_names(name: str) -> set[str]:
     return {declared for line in lists for declared in line.split(", ")}
 
 
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_no_script_ends_where_it_may_not_announce(name: str) -> None:
+    """A server whose user has no channels must not undo half of a script."""
+    told = re.findall(r"(\S+)\('S?PUBLISH'", code("\n" + SOURCES[name].read_text()))
+    assert set(told) <= {"redis.pcall"}
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_whatever_a_script_uses_is_declared_before(name: str) -> None:
     text = code(assemble(name))

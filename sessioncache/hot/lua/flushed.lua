@@ -30,7 +30,7 @@ if marks > #dead / 2 then
   local due = tonumber(call('ZSCORE', base .. 'dirty', member) or 0)
   if ends <= now() or ends > now() + 1200000000 then
     if due > now() then call('ZADD', base .. 'dirty', now(), member) end
-    call('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base) -- again and again: one wake-up may be missed
+    wake(base) -- again and again: one wake-up may be missed
   end
 end
 return {'ok', inc, h[1] or '', h[2] or ZERO, marks, dead}

@@ -98,6 +98,14 @@ MUTATIONS = (
         ("client/test_memory.py::test_what_was_flushed_stays_as_long_as_a_cache_said",),
     ),
     Mutation(
+        "a prefix is a pattern",
+        "R20",
+        _HOT + "layout.py",
+        'return _MEANS_MORE.sub(rb"\\\\g<0>", name.encode())',
+        "return name.encode()",
+        ("client/test_prefixes.py::test_everything_works_with_a_prefix_that_would_be_a_pattern",),
+    ),
+    Mutation(
         "an empty variable means the embedded default",
         "R18",
         "sessioncache/connecting.py",
