@@ -25,10 +25,10 @@ class Counting:
         self.count, self._send = 0, link._send
         monkeypatch.setattr(link, "_send", self)
 
-    async def __call__(self, packed: list[bytes], replies: int) -> list[Reply]:
+    async def __call__(self, packed: list[bytes], replies: int, **kind: bool) -> list[Reply]:
         """Send."""
         self.count += 1
-        return await self._send(packed, replies)
+        return await self._send(packed, replies, **kind)
 
 
 def call_beside(cache: SessionCache, monkeypatch: pytest.MonkeyPatch, other: Callable[[Beside], Beside]) -> None:
