@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sessioncache.entries import Entry, StoredScope
 from sessioncache.hot.calls import Content, Gone, Unready
-from sessioncache.hot.layout import Place, parents
+from sessioncache.hot.layout import Place
 from sessioncache.revisions import DIGITS, LARGEST, ZERO, decode_revision, encode_revision
 from sessioncache.scopes import ScopeRef
 from sessioncache.tiers import Tiers
@@ -20,37 +20,43 @@ _IDENTITY = (b"o", b"a", b"w", b"s", b"g", b"d")
 async def compare(tiers: Tiers, bucket: int, member: str) -> bool:
     """Compare one clean hot scope with SQL; whether they agree (or it is not hot, or dirty: then nothing is known).
 
-    Where SQL lacks something the scope is marked as dirty; where the hot tier does, it is flagged for revalidation.
+    Where they differ it is flagged for revalidation, and pinned until then.
     """
     place = tiers.backlog.place(bucket, member)
     content = await _clean(tiers, place)
     if content is None:
         return True
     place = replace(place, ref=_identified(place.ref, content))
-    stored = await tiers.durable.read_everything(place.ref, content.incarnation.decode())
+    (stored,) = await tiers.durable.read_changes([(place.ref, content.incarnation.decode(), 0)])
     again = await _clean(tiers, place)
     if again is None or again.head.get(b"r") != content.head.get(b"r"):
         return True
     if place.ref.holder and await _is_orphan(tiers, place, content, stored):
         await tiers.backlog.scrub(place, LARGEST)
         return True
-    if _sql_lacks(content, stored):
-        logger.error("SQL lacks something of scope %s that was flushed: it is flushed again", place.ref.id)
-        await tiers.merging.remark(place, parents(place.ref))
-        return False
-    if _hot_lacks(content, stored):
-        logger.error("Redis lacks something of scope %s that SQL has: it is revalidated", place.ref.id)
+    if b"x" in content.head and stored.absent and _revision(content, b"c") <= stored.purged:
+        return True
+    wrong = _what_differs(content, stored)
+    if wrong:
+        logger.error("%s of scope %s: it is revalidated", wrong, place.ref.id)
         await tiers.merging.flag(place, content.head[b"r"])
-        return False
-    return True
+    return not wrong
 
 
-async def _is_orphan(tiers: Tiers, place: Place, content: Content, stored: StoredScope | None) -> bool:
+def _what_differs(content: Content, stored: StoredScope) -> str:
+    if stored.head.flushed < _revision(content, b"f") or _revision(content, b"c") > stored.head.cleared:
+        return "SQL has forgotten something that was flushed"
+    if _sql_lacks(content, stored):
+        return "SQL lacks something that was flushed"
+    return "Redis lacks something that SQL has" if _hot_lacks(content, stored) else ""
+
+
+async def _is_orphan(tiers: Tiers, place: Place, content: Content, stored: StoredScope) -> bool:
     """Whether a namespace belongs to a life of its session that is over: nobody can reach it."""
     host = tiers.layout.host(place, place.ref.holder)
     birth, deleted = await tiers.link.command(b"HMGET", host.hash, b"b", b"x")
     if birth is None:  # of a session that is not hot SQL knows everything
-        birth, deleted = (encode_revision(stored.head.birth), stored.head.deleted or None) if stored else (None, None)
+        birth, deleted = encode_revision(stored.head.birth), stored.head.deleted or None
     return deleted is not None or birth != content.head.get(b"b")
 
 
@@ -62,18 +68,16 @@ async def _clean(tiers: Tiers, place: Place) -> Content | None:
         return None
 
 
-def _sql_lacks(content: Content, stored: StoredScope | None) -> bool:
-    rows = {entry.key: entry for entry in stored.entries} if stored else {}
-    return _updated(content) > (stored.head.updated if stored else 0) or any(
+def _sql_lacks(content: Content, stored: StoredScope) -> bool:
+    rows = {entry.key: entry for entry in stored.entries}
+    return _updated(content) > stored.head.updated or any(
         key not in rows or rows[key].revision < decode_revision(value[:DIGITS])
         for key, value in content.entries.items()
     )
 
 
-def _hot_lacks(content: Content, stored: StoredScope | None) -> bool:
-    cleared = decode_revision(content.head.get(b"c") or ZERO)
-    if stored is None:
-        return False
+def _hot_lacks(content: Content, stored: StoredScope) -> bool:
+    cleared = _revision(content, b"c")
     # The head in SQL of a namespace is its session's.
     newer = b"g" not in content.head and _updated(content) < stored.head.updated
     return newer or any(_is_news(content, row) for row in stored.entries if row.revision > cleared)
@@ -81,7 +85,11 @@ def _hot_lacks(content: Content, stored: StoredScope | None) -> bool:
 
 def _updated(content: Content) -> int:
     """When a session's head changed last; 0 for another scope's, as in SQL."""
-    return decode_revision(content.head.get(b"u") or ZERO)
+    return _revision(content, b"u")
+
+
+def _revision(content: Content, name: bytes) -> int:
+    return decode_revision(content.head.get(name) or ZERO)
 
 
 def _is_news(content: Content, row: Entry) -> bool:

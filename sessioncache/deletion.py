@@ -34,7 +34,7 @@ class Deletion:
         if found is None:
             return None
         try:
-            if found.is_free or found.stored is None:
+            if found.is_free:
                 await self._tiers.hot.confirm_absent(self._place, found.token)
                 raise Gone
             return await self._tiers.hot.bury(self._place, found.token, found.stored, unused_since=self._unused_since)

@@ -127,39 +127,46 @@ async def _marks_of_host(tiers: Tiers, place: Place) -> int:
 
 
 def _proves(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:
-    """A row at or above the writes will do while the fence names their incarnation; else it must be the very row."""
+    """A row at or above the writes will do while the fence names their incarnation; else it must show what was written.
+
+    What was stamped anew, since SQL had forgotten it, has a later revision and the same text; what was deleted, is
+    cleared.
+    """
     in_force = evidence.fence == pending.incarnation.decode()
-    if pending.whole and not (in_force and _shows_clear(pending, evidence, clean=clean)):
-        return False
     head = evidence.head
+    cleared = head.cleared if head else 0
+    is_cleared = cleared >= decode_revision(pending.whole or ZERO)
+    if not is_cleared and not (in_force and _shows_clear(pending, evidence, clean=clean)):
+        return False
     if pending.head:
         updated, touched = head.updated if head else 0, decode_revision(pending.head)
         if not (updated >= touched if in_force else updated == touched):
             return False
-    cleared = head.cleared if head else 0
     if pending.life:
         life = decode_revision(pending.life)
         events = {head.birth, head.cleared} if head else set()
-        if not (max(events, default=0) >= life if in_force else life in events):
+        gone = pending.gone and head is not None and head.deleted and cleared >= life
+        if not (gone or (max(events, default=0) >= life if in_force else life in events)):
             return False
     for key, (digits, text) in pending.entries.items():
         revision, row = decode_revision(digits), evidence.rows.get(key)
         above = in_force and (cleared >= revision or (row is not None and row.revision >= revision))
-        if not (above or _is_row(row, revision, text)):
+        if not (above or _shows(row, cleared, revision, text)):
             return False
     return True
 
 
 def _shows_clear(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:
     """Whether nothing that was cleared lives in SQL; as long as the scope is dirty, some of it may be on its way."""
-    head, whole = evidence.head, decode_revision(pending.whole)
-    if head is None:
-        return False
-    return head.cleared >= whole or (clean and (evidence.oldest is None or evidence.oldest > whole))
+    whole = decode_revision(pending.whole)
+    return evidence.head is not None and clean and (evidence.oldest is None or evidence.oldest > whole)
 
 
-def _is_row(row: Entry | None, revision: int, text: bytes) -> bool:
-    return row is not None and row.revision == revision and fingerprint(row.text) == text
+def _shows(row: Entry | None, cleared: int, revision: int, text: bytes) -> bool:
+    """Whether SQL shows what was written of a key: the text, or that it is deleted."""
+    if not text and cleared >= revision:
+        return row is None or not row.text or row.revision <= cleared
+    return row is not None and row.revision >= revision and fingerprint(row.text) == text
 
 
 async def _check_still_hot(tiers: Tiers, pending: Pending, marks: int) -> None:
@@ -185,14 +192,14 @@ async def _check_still_hot(tiers: Tiers, pending: Pending, marks: int) -> None:
 
 
 def _holds(content: Content, pending: Pending) -> bool:
-    if pending.whole and content.incarnation != pending.incarnation:
+    if content.incarnation != pending.incarnation and content.head.get(b"c", ZERO) < pending.whole:
         return False
     if content.head.get(b"u", ZERO) < pending.head:
         return False
     entries = content.entries
     for key, (digits, text) in pending.entries.items():
         value = entries.get(key, b"")
-        if text and value[:DIGITS] != digits:
+        if text and (value[:DIGITS] < digits or fingerprint(value[DIGITS:]) != text):
             return False
         if not text and value:
             return False

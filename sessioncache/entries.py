@@ -5,6 +5,7 @@ Nobody changes any of it.  What a flush makes by the thousand is not frozen, sin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -44,6 +45,8 @@ class Head:
     """The revision of the last write to the session's own keys or namespaces, touch or rename."""
     namespace: str = ""
     """Of a namespace: its name."""
+    flushed: int = 0
+    """The scope revision through which all of the scope is known to be flushed."""
 
 
 class StoredHead(NamedTuple):
@@ -59,9 +62,15 @@ class StoredScope:
 
     head: Head
     entries: list[Entry]
-    """Living entries only: above `head.cleared`, not deleted."""
+    """Living entries only: above `head.cleared`, not deleted.  Of changes: all rows, deleted and dead ones too."""
     known: int
-    """The largest revision that SQL knows of this scope: head, last cleared, all rows, tombstones too."""
+    """The largest revision that SQL knows of this scope: head, last cleared, all rows, tombstones too, and `purged`."""
+    purged: int = 0
+    """The largest revision that purging ever took out of the scope's bucket."""
+    absent: bool = False
+    """Whether there is neither a head nor a row of it."""
+    unchanged: Mapping[str, int] = field(default_factory=dict)
+    """Of changes: the rows that live and are not above the revision asked for, by key."""
 
 
 @dataclass(slots=True)
@@ -87,6 +96,8 @@ class Dirt:
     namespace_revision: int = 0
     left_out: bool = False
     """Whether something that is dirty is not among the entries, since the database refuses it."""
+    namespace_cleared: int = 0
+    namespace_flushed: int = 0
 
     @property
     def revision(self) -> int:
@@ -97,6 +108,16 @@ class Dirt:
     def rows_id(self) -> str:
         """The id under which SQL keeps the rows and the head."""
         return self.holder or self.scope_id
+
+    @property
+    def member(self) -> str:
+        """Kind and id in one word."""
+        return self.kind.value + self.scope_id
+
+    @property
+    def through(self) -> int:
+        """How far the scope is flushed once this is; 0: no farther than it was."""
+        return 0 if self.left_out else self.revision
 
 
 @dataclass(slots=True)

@@ -35,19 +35,19 @@ class Found(NamedTuple):
     """What SQL has of a scope, as long as the token is held."""
 
     token: bytes
-    stored: StoredScope | None
+    stored: StoredScope
     birth: bytes = b""
     """Of a namespace: of the session that it was read for."""
 
     @property
     def is_free(self) -> bool:
         """Whether a session may be created under this id."""
-        return self.stored is None or self.stored.head.deleted
+        return self.stored.absent or self.stored.head.deleted
 
     @property
     def known(self) -> int:
         """The largest revision that SQL knows of it."""
-        return self.stored.known if self.stored else 0
+        return self.stored.known
 
 
 class Hydrator:
@@ -138,7 +138,7 @@ class Hydrator:
             await self._hot.confirm_absent(place, token)
 
     async def _install(self, place: Place, found: Found) -> None:
-        stored = found.stored or _empty(place)
+        stored = found.stored
         if found.birth:
             stored = _of_life(stored, decode_revision(found.birth))
         chunks = list(_chunks(_fields(place, stored)))
@@ -146,11 +146,6 @@ class Hydrator:
             await self._hot.stage(place, found.token, chunk)
         staged = sum(map(len, chunks[:-1])) // 2
         await self._hot.install(place, found.token, chunks[-1], staged=staged, birth=found.birth)
-
-
-def _empty(place: Place) -> StoredScope:
-    """The marker of a scope that SQL does not know, so that reading it does not go to SQL each time (R12)."""
-    return StoredScope(Head("", "", "", "", revision=0), [], known=0)
 
 
 def _of_life(stored: StoredScope, birth: int) -> StoredScope:
@@ -168,7 +163,7 @@ def _fields(place: Place, stored: StoredScope) -> list[tuple[bytes, bytes]]:
         fields[b"d"] = place.parents
         fields[b"v"] = encode_revision(stored.head.values_revision)
     fields[b"r"] = encode_revision(stored.known)
-    fields[b"p"] = fields[b"r"]  # what SQL knew and is not here was deleted
+    fields[b"p"] = fields[b"r"]  # what SQL knew and is not here was deleted, or it was purged
     fields[b"n"] = b"%d" % len(stored.entries)
     fields[b"z"] = b"%d" % sum(json_size(entry.text) for entry in stored.entries)
     pairs = [(user_field(entry.key), encode_revision(entry.revision) + entry.text) for entry in stored.entries]

@@ -25,6 +25,8 @@ class Pending:
     """The latest of each key: its revision, and its text or the digest of it (empty: deleted)."""
     life: bytes = b""
     """The revision at which the session was created or deleted, if it was."""
+    gone: bool = False
+    """Whether it was deleted."""
     head: bytes = b""
     """The revision at which a touch or a new title changed the head alone."""
     whole: bytes = b""
@@ -81,7 +83,7 @@ class Ledger:
                     if len(same) > 1 and code in b"SRD":
                         self._supersede(pending, key)
             if life and part is parts[0]:
-                pending.life = revision
+                pending.life, pending.gone = revision, False
 
     def _supersede(self, latest: Pending, key: str) -> None:
         """What was written to a key in other incarnations does not matter once it was set anew."""
@@ -102,6 +104,7 @@ class Ledger:
         incarnation = written.parts[0].incarnation
         pending = self._of(place, incarnation)[incarnation]
         pending.revision = pending.life = written.revision
+        pending.gone = True
         pending.head = pending.whole = b""
         pending.entries.clear()
 

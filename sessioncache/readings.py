@@ -27,7 +27,7 @@ class _Wanted(NamedTuple):
     ref: ScopeRef
     incarnation: str
     until: float
-    answer: asyncio.Future[StoredScope | None]
+    answer: asyncio.Future[StoredScope]
 
 
 class Readings:
@@ -39,7 +39,7 @@ class Readings:
         self._running = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def read(self, ref: ScopeRef, incarnation: str) -> StoredScope | None:
+    async def read(self, ref: ScopeRef, incarnation: str) -> StoredScope:
         """What SQL has of a scope, in a snapshot that is taken after the call.
 
         FencedOff where the scope's fence names another incarnation; DurableTierUnavailableError, also where no

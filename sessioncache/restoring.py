@@ -1,17 +1,25 @@
-"""After SQL forgot (a restored backup): everything that is hot is marked as dirty, and flushed again (R18)."""
+"""After SQL came back older (a restored backup, a standby that lagged): everything hot is flushed again (R18)."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from sessioncache.deadline import within
-from sessioncache.hot.calls import Unready
-from sessioncache.hot.layout import parents
-from sessioncache.scopes import ScopeKind, ScopeRef
+from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.hot.layout import Place
+from sessioncache.scopes import ScopeKind
 from sessioncache.tiers import Tiers
 
 _SCAN = 500
+_TURN, _A_TURN = "restore", 60.0
+"""Who stamps everything has the turn for so many seconds, again and again; where it is killed another takes over."""
+_ROUNDS = 20
+_PAUSE = 0.1
+"""Seconds between two rounds over scopes that others were at."""
+_SETTLING = 30.0
+"""Seconds that some hundred scopes may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +31,52 @@ class Remarked:
 
 
 async def remark_everything(tiers: Tiers) -> Remarked:
-    """Mark every hot scope as dirty.
+    """Stamp everything that lives hot above all that SQL has, and mark it as dirty.
 
-    Every bucket gets a new incarnation first, so that what was flushed to the database as it was before the restore
-    counts as evidence for nothing any more.
+    Every bucket gets a new incarnation first, so that what was flushed to the database as it was counts as evidence for
+    nothing any more, and nobody installs what was read of it before.
     """
     with within(60):
-        await tiers.registrar.renew(range(tiers.settings.buckets))
-    scopes = entries = 0
-    async for bucket, member in hot_scopes(tiers):
+        every = range(tiers.settings.buckets)
+        await tiers.registrar.register(every)  # where Redis forgot something, too, no hash is whole
+        found = await tiers.backlog.incarnations(every)
+        await tiers.registrar.renew(every)
+        now = await tiers.backlog.incarnations(every)
+    if any(now[bucket] == before for bucket, before in found.items()):
+        raise DurableTierUnavailableError("the SQL database cannot be reached: nothing was marked, try again")
+    left: list[Place] = []
+    marked: list[int] = []
+    async for page in hot_pages(tiers):
         with within(tiers.settings.timeout):
-            marked = await _remark(tiers, bucket, member)
-        scopes += marked > 0
-        entries += marked
-    return Remarked(scopes, entries)
+            await tiers.backlog.take_turn(_TURN, _A_TURN, again=True)
+        places = [tiers.backlog.place(*scope) for scope in page]
+        left += await _stamp(tiers, places, found, marked)
+    for _ in range(_ROUNDS):  # others are at them, or a namespace came before its session
+        if not left:
+            break
+        await asyncio.sleep(_PAUSE)
+        left = await _stamp(tiers, left, found, marked)
+    with within(tiers.settings.timeout):
+        await tiers.backlog.note_restored()
+    return Remarked(len(marked), sum(marked))
+
+
+async def restore_if_older(tiers: Tiers) -> Remarked | None:
+    """Do so if SQL was found to have less than was flushed, and it is nobody else's turn; what was marked."""
+    with within(tiers.settings.timeout):
+        if not await tiers.backlog.is_older() or not await tiers.backlog.take_turn(_TURN, _A_TURN):
+            return None
+    return await remark_everything(tiers)
+
+
+async def _stamp(tiers: Tiers, places: Sequence[Place], found: dict[int, str], marked: list[int]) -> list[Place]:
+    """Stamp scopes, sessions before their namespaces; those that are still to be done."""
+    left: list[Place] = []
+    for spaces in (False, True):
+        part = [place for place in places if (place.ref.kind is ScopeKind.NAMESPACE) is spaces]
+        with within(_SETTLING):
+            left += await tiers.revalidator.stamp(part, found, marked)
+    return left
 
 
 async def hot_scopes(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[tuple[int, str]]:
@@ -57,15 +97,3 @@ async def hot_pages(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[li
         yield [(tiers.layout.bucket_of_base(base), member.decode()) for base, member in found]
         if cursor == b"0":
             return
-
-
-async def _remark(tiers: Tiers, bucket: int, member: str) -> int:
-    place = tiers.backlog.place(bucket, member)
-    names = await tiers.link.command(b"HMGET", place.hash, b"o", b"a", b"w", b"s", b"g", b"d")
-    org, app, user, session, namespace, holder = ((part or b"").decode() for part in names)
-    above = parents(ScopeRef(ScopeKind(member[0]), org, app, user, session, namespace, holder))
-    try:
-        return await tiers.merging.remark(place, above)
-    except Unready:
-        await tiers.registrar.register([bucket])
-        return await tiers.merging.remark(place, above)

@@ -65,7 +65,7 @@ class Tiers:
         incarnations = Incarnations(link, self.layout)
         self.registrar = Registrar(incarnations, durable)
         self.merging = Merging(link, self.layout, idle_ttl=idle_ttl)
-        self.revalidator = Revalidator(self.merging, durable, self.registrar)
+        self.revalidator = Revalidator(self.merging, durable, self.registrar, self.backlog)
         self.pressure = Pressure(self.backlog, settings)
         self.hydrator = Hydrator(self.hot, durable, self.registrar)
         self.installation = Installation(link, incarnations, durable, settings, [incarnations, self.hot.once])

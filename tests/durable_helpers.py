@@ -58,7 +58,7 @@ async def put(tier: DurableTier, *batch: Dirt) -> list[tuple[int | None, list[in
 async def values_of(tier: DurableTier, ref: ScopeRef) -> dict[str, bytes] | None:
     """The living entries of a scope, None where SQL does not know it."""
     (stored,) = await tier.read_scopes([(ref, INCARNATION)])
-    return None if stored is None else {entry.key: entry.text for entry in stored.entries}
+    return None if stored.absent else {entry.key: entry.text for entry in stored.entries}
 
 
 async def count_rows(tier: DurableTier, table: str) -> int:

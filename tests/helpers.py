@@ -97,6 +97,15 @@ async def drain(urls: Urls) -> int:
         return await worker.flush_once()
 
 
+async def purge_all(urls: Urls) -> int:
+    """Purge every tombstone, as if all of them had been flushed long ago; the number of rows."""
+    old = "2020-01-01 00:00:00.000000"
+    execute(urls.database, "UPDATE sessioncache_state SET updated_at = ?", old)
+    execute(urls.database, "UPDATE sessioncache_session SET flushed_at = ?", old)
+    async with open_worker(urls) as worker:
+        return await worker._janitor.purge()
+
+
 async def settle(urls: Urls) -> None:
     """Flush everything and evict all that is clean; every key is accounted for."""
     await drain(urls)
@@ -187,8 +196,9 @@ def stored_namespaces(database_url: str, scope: ScopeRef) -> dict[str, dict[str,
         return None
     query = "SELECT namespace, key, value, revision, deleted FROM sessioncache_state WHERE scope_id = ?"
     spaces: dict[str, dict[str, Any]] = {}
+    birth = fetch(database_url, f"SELECT birth FROM sessioncache_{_HEADS[scope.kind]} WHERE scope_id = ?", scope.id)
     for namespace, key, value, revision, deleted in fetch(database_url, query, scope.id):
-        if not deleted and revision > head[1]:
+        if not deleted and revision > (birth[0][0] - 1 if namespace else head[1]):
             spaces.setdefault(namespace, {})[key] = json.loads(value)
     return spaces
 

@@ -7,12 +7,12 @@ leaves nothing behind in the connection, so that a pooler may stand between.  SQ
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Table
+from sqlalchemy import BigInteger, ColumnElement, Table, bindparam, func, literal_column, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
@@ -60,6 +60,11 @@ class BulkTable:
         """PostgreSQL's types of a row's columns."""
         return [_TYPES[self.table.c[name].type.python_type] for name in self.columns]
 
+    @property
+    def beside(self) -> list[str]:
+        """What a row ends with, beside its columns."""
+        return []
+
     @cached_property
     def keys(self) -> list[str]:
         """The columns that identify a row."""
@@ -100,23 +105,36 @@ class BulkTable:
 
     @cached_property
     def _sqlite_upsert(self) -> str:
-        return self._upsert(f"VALUES ({'?, ' * len(self.columns)}{NOW['sqlite']})")
+        given = "".join(f"?{number}, " for number in range(1, len(self.columns) + 1))
+        return self._upsert(f"SELECT {given}{NOW['sqlite']} WHERE {self._sqlite_condition}", "max")
+
+    @property
+    def _sqlite_condition(self) -> str:
+        return "true"
 
     @cached_property
     def _postgresql_upsert(self) -> str:
         names = ", ".join(self.columns)
         order = ", ".join(f'{key} COLLATE "C"' for key in self.keys)
-        return self._upsert(f"SELECT {names}, now() FROM {self._unnest(self.columns)} ORDER BY {order}")
+        source = f"{self._unnest([*self.columns, *self.beside])} WHERE {self._postgresql_condition}"
+        return self._upsert(f"SELECT {names}, now() FROM {source} ORDER BY {order}", "greatest")
 
-    def _upsert(self, source: str) -> str:
+    @property
+    def _postgresql_condition(self) -> str:
+        return "true"
+
+    def _upsert(self, source: str, larger: str) -> str:
         name, written = self.table.name, self.written
         changed = [*self.columns[self.key_length :], written]
         return (
             f"INSERT INTO {name} AS stored ({', '.join(self.columns)}, {written}) {source}"
             f" ON CONFLICT ({', '.join(self.keys)}) DO UPDATE SET"
-            f" {', '.join(f'{column} = excluded.{column}' for column in changed)}"
+            f" {', '.join(self._assigned(column, larger) for column in changed)}"
             " WHERE stored.revision < excluded.revision"
         )
+
+    def _assigned(self, column: str, _larger: str) -> str:
+        return f"{column} = excluded.{column}"
 
     @cached_property
     def _postgresql_revisions(self) -> str:
@@ -134,6 +152,64 @@ class BulkTable:
         return f"unnest({arrays}) AS given({', '.join(columns)})"
 
 
+@dataclass(frozen=True)
+class HeadTable(BulkTable):
+    """A table of heads.  Its rows end with what the hash knows to be flushed, 0 where it knows nothing.
+
+    A row whose head in the database is below that, or missing, is left out: the database has come back older than it
+    was (R18).  The statement reads that head anyway.
+    """
+
+    through: str = "coalesce({0}.flushed, {0}.revision)"
+    """How far a head says that its scope was flushed."""
+
+    @cached_property
+    def types(self) -> list[str]:
+        """PostgreSQL's types of a row's columns, and of what it ends with."""
+        return [*super().types, "bigint"]
+
+    @property
+    def beside(self) -> list[str]:
+        """What the hash knows to be flushed."""
+        return ["seen"]
+
+    @property
+    def _sqlite_condition(self) -> str:
+        seen = len(self.columns) + 1
+        same = " AND ".join(f"known.{key} = ?{number}" for number, key in enumerate(self.keys, 1))
+        return self._condition(f"?{seen}", same)
+
+    @property
+    def _postgresql_condition(self) -> str:
+        return self._condition("given.seen", " AND ".join(f"known.{key} = given.{key}" for key in self.keys))
+
+    def _condition(self, seen: str, same: str) -> str:
+        known = f"SELECT 1 FROM {self.table.name} AS known WHERE {same} AND {self.through.format('known')} >= {seen}"
+        return f"({seen} = 0 OR EXISTS ({known}))"
+
+    def _assigned(self, column: str, larger: str) -> str:
+        if column != "flushed":
+            return super()._assigned(column, larger)
+        return f"flushed = {larger}({self.through.format('stored')}, excluded.flushed)"
+
+    async def flushed(self, connection: AsyncConnection, ids: Sequence[Id]) -> dict[Id, int]:
+        """How far the scopes of heads were flushed; absent heads are left out."""
+        keys: list[ColumnElement[Any]] = [self.table.c[key] for key in self.keys]
+        through: ColumnElement[int] = literal_column(self.through.format(self.table.name))
+        found = await connection.execute(select(*keys, through).where(tuple_(*keys).in_(ids)))
+        return {tuple(row[:-1]): row[-1] for row in found}
+
+    async def raise_flushed(self, connection: AsyncConnection, through: Mapping[Id, int]) -> None:
+        """Note how far scopes were flushed whose heads were newer than ours already."""
+        given = [{"of": name[0], "through": revision} for name, revision in sorted(through.items())]
+        if given:
+            same = self.table.c[self.keys[0]] == bindparam("of")
+            known = func.coalesce(self.table.c.flushed, self.table.c.revision)
+            value: ColumnElement[int] = bindparam("through", type_=BigInteger)
+            await connection.execute(update(self.table).where(same, known < value).values(flushed=value), given)
+
+
 STATE = BulkTable(schema.state, 2, "updated_at")
-_HEAD_TABLES = {table: BulkTable(table, 1, "flushed_at") for table in schema.HEADS.values()}
+NAMESPACES = HeadTable(schema.namespace, 2, "flushed_at", "{0}.revision")
+_HEAD_TABLES = {table: HeadTable(table, 1, "flushed_at") for table in schema.HEADS.values()}
 HEADS = {kind: _HEAD_TABLES[table] for kind, table in schema.HEADS.items()}

@@ -85,8 +85,8 @@ def _blank_session(user: ScopeRef, one: Tombstone) -> bulk.Row:
     owner = (user.id, app_id(ref.org, ref.app), bare_id(ref.org, ref.session))
     # Birth, updated, cleared, deleted, revision, values revision, messages, tokens.
     life = (0, at, at, True, at, at, 0, 0)
-    return (ref.id, ref.org, ref.app, "", "", *owner, "", *life, "", ref.bucket)
+    return (ref.id, ref.org, ref.app, "", "", *owner, "", *life, "", ref.bucket, at, 0)
 
 
 def _blank_user(user: ScopeRef, revision: int) -> bulk.Row:
-    return (user.id, user.org, user.app, "", revision, 0, revision, False, user.bucket)
+    return (user.id, user.org, user.app, "", revision, 0, revision, False, user.bucket, revision, 0)

@@ -6,7 +6,8 @@ The order of the steps matters:
    nothing is ever written on behalf of one that was replaced.
 2. Heads before rows.  A head's row stays locked even where the guard refuses it, so it is the lock of its scope: two
    transactions that bear the same scope follow one another wholly, and never one with the newer head and the other
-   with rows between.
+   with rows between.  A head that is older than what the hash knows to be flushed, or that is missing, means that the
+   database has come back older than it was: nothing of that scope is written, and it is told (R18).
 3. Rows, by id.  Every transaction takes its locks in this one order, hence none waits in a circle.  What a newer head
    has cleared is left out, and the rows of a session that is deleted go: they are dead wherever they lie.
 4. What each row has now, while the locks are still held.
@@ -17,17 +18,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.dates import date_of, json_of
 from sessioncache.durable import bulk, schema
-from sessioncache.durable.bulk import BulkTable, Id, Row
+from sessioncache.durable.bulk import BulkTable, HeadTable, Id, Row
 from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.durable.fence import lock_fences
-from sessioncache.durable.heads import head_row
+from sessioncache.durable.heads import head_row, space_row
+from sessioncache.durable.purging import read_purged
 from sessioncache.entries import Committed, Dirt, Entry
-from sessioncache.scopes import key_id
+from sessioncache.scopes import ScopeKind, key_id
+
+_ALL = "\0"
+"""In place of the name of a namespace, none of which holds a NUL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +42,52 @@ class FlushResult:
     committed: list[Committed]
     fenced: set[int] = field(default_factory=set)
     """Buckets of dirt that was left out, since their fence names another incarnation or there is none."""
+    forgotten: list[Dirt] = field(default_factory=list)
+    """Dirt that was left out, since the database has less of its scope than was flushed: it came back older (R18)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """The rows of a batch: unique (the newest stays), sorted by id."""
 
-    heads: list[tuple[BulkTable, list[Row]]]
+    heads: list[tuple[HeadTable, list[Row]]]
     """By table, in the order of writing."""
     entries: list[Row]
 
 
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """What became of the heads of a batch."""
+
+    found: dict[Id, int] = field(default_factory=dict)
+    """The revision of each now."""
+    cleared: dict[Id, int] = field(default_factory=dict)
+    """Scope -> up to where its rows are dead; with a name, those of that namespace; with `_ALL`, those of each."""
+    forgotten: set[Id] = field(default_factory=set)
+    """Scopes, and namespaces, of which the database has less than was flushed."""
+
+    def knows(self, scope_id: str, space: str) -> bool:
+        """Whether the database has what was flushed of a scope, or namespace, before."""
+        return (scope_id,) not in self.forgotten and (scope_id, space) not in self.forgotten
+
+    def takes(self, row: Row) -> bool:
+        """Whether the row of an entry is to be written."""
+        scope_id, space = row[0], row[2]
+        names = [(scope_id, space), (scope_id, _ALL)] if space else [(scope_id,)]
+        dead = max(self.cleared.get(name, 0) for name in names)
+        return self.knows(scope_id, space) and bool(row[bulk.STATE.revision_at] > dead)
+
+
 def prepare(batch: Sequence[Dirt]) -> Prepared:
     """The rows of a batch.  RefusedDataError or UnicodeError for what no database takes."""
-    heads: dict[BulkTable, list[Row]] = {table: [] for table in bulk.HEADS.values()}
+    heads: dict[HeadTable, list[Row]] = {table: [] for table in (*bulk.HEADS.values(), bulk.NAMESPACES)}
     for dirt in batch:
         heads[bulk.HEADS[dirt.kind]].append(head_row(dirt))
+        if dirt.holder:
+            heads[bulk.NAMESPACES].append(space_row(dirt))
     entries = (_entry_row(dirt, entry) for dirt in batch for entry in dirt.entries)
     return Prepared(
-        [(table, _unique(table, rows)) for table, rows in heads.items() if rows], _unique(bulk.STATE, entries)
+        [(table, _unique_heads(table, rows)) for table, rows in heads.items() if rows], _unique(bulk.STATE, entries)
     )
 
 
@@ -80,16 +112,19 @@ async def flush(
         raise StaleReadingError("the batch was read longer ago than half the retention of tombstones")
     if fenced or prepared is None:
         prepared = prepare(ours)
-    found: dict[Id, int] = {}
-    cleared: dict[str, int] = {}
+    heads = _Heads()
     for table, rows in prepared.heads:
-        now = await _write(connection, table, rows)
-        cleared |= await _cleared(connection, table, rows, now)
-        found |= now
-    entries = [row for row in prepared.entries if row[bulk.STATE.revision_at] > cleared.get(row[0], 0)]
-    if entries:
-        found |= await _write(connection, bulk.STATE, entries)
-    return FlushResult([_committed(dirt, found) for dirt in ours], fenced)
+        now = await _write_heads(connection, table, rows, heads)
+        await _look_at_cleared(connection, table, rows, now, heads)
+        heads.found.update(now)
+    known = [dirt for dirt in ours if heads.knows(dirt.rows_id, dirt.namespace)]
+    await _drop_cleared(connection, known, heads)
+    entries = prepared.entries
+    if heads.cleared or heads.forgotten:
+        entries = [row for row in entries if heads.takes(row)]
+    found = await _write(connection, bulk.STATE, entries) if entries else {}
+    committed = [_committed(dirt, heads.found | found) for dirt in known]
+    return FlushResult(committed, fenced, [dirt for dirt in ours if dirt not in known])
 
 
 async def _write(connection: AsyncConnection, table: BulkTable, rows: list[Row]) -> dict[Id, int]:
@@ -101,22 +136,82 @@ async def _write(connection: AsyncConnection, table: BulkTable, rows: list[Row])
     return {row[:length]: row[revision] for row in rows}
 
 
-async def _cleared(
-    connection: AsyncConnection, table: BulkTable, rows: list[Row], now: dict[Id, int]
-) -> dict[str, int]:
+async def _write_heads(connection: AsyncConnection, table: HeadTable, rows: list[Row], heads: _Heads) -> dict[Id, int]:
+    """Write the heads of one table; those that the database has older than it was are left out."""
+    if await table.upsert(connection, rows) == len(rows):
+        return {table.id_of(row): row[table.revision_at] for row in rows}
+    ids = [table.id_of(row) for row in rows]
+    through = await table.flushed(connection, ids)
+    lost = [row for row in rows if row[-1] > through.get(table.id_of(row), 0)]
+    purged = await _purged(connection, table, [row for row in lost if table.id_of(row) not in through])
+    if purged:
+        await table.upsert(connection, [(*row[:-1], 0) for row in purged])
+    heads.forgotten.update(table.id_of(row) for row in lost if row not in purged)
+    if table is not bulk.NAMESPACES:
+        newer = {table.id_of(row): row[-2] for row in rows if table.id_of(row) in through and row not in lost}
+        await table.raise_flushed(
+            connection, {name: revision for name, revision in newer.items() if revision > through[name]}
+        )
+    return await table.revisions(connection, ids)
+
+
+async def _purged(connection: AsyncConnection, table: HeadTable, rows: list[Row]) -> list[Row]:
+    """Those of some heads that are not there which are of deleted sessions, and were purged."""
+    deleted = [row for row in rows if table is bulk.HEADS[ScopeKind.SESSION] and row[table.columns.index("deleted")]]
+    if not deleted:
+        return []
+    bucket, cleared = table.columns.index("bucket"), table.columns.index("cleared")
+    purged = await read_purged(connection, {row[bucket] for row in deleted})
+    return [row for row in deleted if row[cleared] <= purged.get(row[bucket], 0)]
+
+
+async def _look_at_cleared(
+    connection: AsyncConnection, table: HeadTable, rows: list[Row], now: dict[Id, int], heads: _Heads
+) -> None:
     """Up to where rows are dead, of scopes whose head here is newer, or that are deleted now; the latter's rows go."""
-    revision, deleted = table.revision_at, table.columns.index("deleted")
-    doubtful = [row[0] for row in rows if row[deleted] or now.get(table.id_of(row), 0) > row[revision]]
+    newer = [row for row in rows if now.get(table.id_of(row), 0) > row[table.revision_at]]
+    if table is bulk.NAMESPACES:
+        await _look_at_spaces(connection, newer, heads)
+        return
+    deleted = table.columns.index("deleted")
+    doubtful = [row[0] for row in rows if row[deleted] and (row[0],) not in heads.forgotten]
+    doubtful += [row[0] for row in newer]
     if not doubtful:
-        return {}
-    head, state = table.table.c, schema.state
-    query = select(head.scope_id, head.cleared, head.deleted).where(head.scope_id.in_(doubtful))
-    heads = (await connection.execute(query)).all()
-    for scope_id, cleared, is_deleted in heads:
+        return
+    head, state, space = table.table.c, schema.state, schema.namespace
+    query = select(head.scope_id, head.birth, head.cleared, head.deleted).where(head.scope_id.in_(doubtful))
+    for scope_id, birth, cleared, is_deleted in (await connection.execute(query)).all():
+        heads.cleared[scope_id,] = cleared
+        heads.cleared[scope_id, _ALL] = cleared if is_deleted else birth - 1
         if is_deleted:
-            dead = (state.c.scope_id == scope_id) & (state.c.revision <= cleared)
-            await connection.execute(delete(state).where(dead))
-    return {scope_id: cleared for scope_id, cleared, _ in heads}
+            for one in (state, space):
+                await connection.execute(delete(one).where(one.c.scope_id == scope_id, one.c.revision <= cleared))
+
+
+async def _look_at_spaces(connection: AsyncConnection, rows: list[Row], heads: _Heads) -> None:
+    space = schema.namespace.c
+    if rows:
+        same = tuple_(space.scope_id, space.namespace).in_([row[:2] for row in rows])
+        query = select(space.scope_id, space.namespace, space.cleared).where(same)
+        for scope_id, name, cleared in await connection.execute(query):
+            heads.cleared[scope_id, name] = cleared
+
+
+async def _drop_cleared(connection: AsyncConnection, batch: Sequence[Dirt], heads: _Heads) -> None:
+    """Rows of living scopes that were cleared since their last flush go at once: their head tells that they are dead.
+
+    A birth clears what is there of an earlier life; that goes with that life's tombstone.
+    """
+    state = schema.state.c
+    for dirt in batch:
+        head = dirt.head
+        cleared, flushed = head.cleared, head.flushed
+        if dirt.holder:
+            cleared, flushed = dirt.namespace_cleared, dirt.namespace_flushed
+        at = heads.found.get((dirt.rows_id, dirt.namespace) if dirt.holder else (dirt.rows_id,))
+        if flushed < cleared != head.birth - 1 and not head.deleted and at == dirt.through:
+            mine = (state.scope_id == dirt.rows_id) & (state.namespace == dirt.namespace)
+            await connection.execute(delete(schema.state).where(mine, state.revision <= cleared))
 
 
 def _committed(dirt: Dirt, found: dict[Id, int]) -> Committed:
@@ -142,4 +237,15 @@ def _unique(table: BulkTable, rows: Iterable[Row]) -> list[Row]:
         known = newest.setdefault(name, row)
         if known[revision] < row[revision]:
             newest[name] = row
+    return [newest[name] for name in sorted(newest)]
+
+
+def _unique_heads(table: HeadTable, rows: Iterable[Row]) -> list[Row]:
+    """As `_unique`; of a session and its namespaces, each tells a part."""
+    newest: dict[Id, Row] = {}
+    for row in rows:
+        known = newest.setdefault(table.id_of(row), row)
+        if known is not row:
+            first = known if known[table.revision_at] >= row[table.revision_at] else row
+            newest[table.id_of(row)] = (*first[:-2], max(known[-2], row[-2]), max(known[-1], row[-1]))
     return [newest[name] for name in sorted(newest)]

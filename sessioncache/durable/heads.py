@@ -11,18 +11,28 @@ from sessioncache.scopes import ScopeKind, app_id, bare_id, user_id
 
 
 def head_row(dirt: Dirt) -> Row:
-    """The row of a scope's head, in the order of its table's columns.  RefusedDataError for a NUL in a name."""
+    """The row of a scope's head, in the order of its table's columns, and what the hash knows to be flushed.
+
+    RefusedDataError for a NUL in a name.
+    """
     head = dirt.head
     _refuse_nul(head.org, head.app, head.user, head.session, head.title, head.forked_from)
     if dirt.kind in (ScopeKind.SESSION, ScopeKind.NAMESPACE):
         return _session_row(dirt, head)
     names = (head.org, head.app, head.user) if dirt.kind is ScopeKind.USER else (head.org, head.app)
-    return (dirt.scope_id, *names, head.revision, head.birth, head.cleared, head.deleted, dirt.bucket)
+    life = (head.revision, head.birth, head.cleared, head.deleted)
+    return (dirt.scope_id, *names, *life, dirt.bucket, dirt.through, head.flushed)
+
+
+def space_row(dirt: Dirt) -> Row:
+    """The row of a namespace's own, and what its hash knows to be flushed."""
+    return dirt.rows_id, dirt.namespace, dirt.namespace_cleared, dirt.through, dirt.namespace_flushed
 
 
 def head_of(kind: ScopeKind, row: RowMapping) -> Head:
     """The head that a row holds."""
     shared = {name: row[name] for name in ("org", "app", "revision", "birth", "cleared", "deleted")}
+    shared["flushed"] = row["revision"] if row["flushed"] is None else row["flushed"]
     if kind is ScopeKind.APP:
         return Head(user="", session="", **shared)
     if kind is ScopeKind.USER:
@@ -52,6 +62,8 @@ def _session_row(dirt: Dirt, head: Head) -> Row:
         head.token_total,
         head.forked_from,
         dirt.bucket,
+        0 if dirt.holder else dirt.through,  # of a namespace's flush the session's own keys are no part
+        head.flushed,
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Row, Select, case, func, literal_column, select
+from sqlalchemy import Row, Select, func, literal_column, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.dates import dated
@@ -20,16 +21,22 @@ from sessioncache.entries import Entry, Head, StoredScope
 from sessioncache.scopes import ScopeKind, ScopeRef, key_id
 
 _STATE = schema.state.c
-_ROWS = select(
-    _STATE.scope_id,
-    _STATE.key,
-    _STATE.revision,
-    _STATE.deleted,
-    case((~_STATE.deleted, _STATE.value), else_="").label("value"),
-    _STATE.given_at,
-)
+_ROWS = select(_STATE.scope_id, _STATE.key, _STATE.revision, _STATE.deleted, _STATE.value, _STATE.given_at)
+_CHANGED = """
+SELECT w.place, s.key, s.revision, s.deleted, s.given_at,
+    CASE WHEN s.revision > w.since THEN s.value ELSE '' END AS value
+FROM {wanted} JOIN sessioncache_state AS s ON s.scope_id = w.scope_id AND s.namespace = w.namespace WHERE {which}
+"""
+_WANTED = {
+    "sqlite": "(SELECT key AS place, value ->> 0 AS scope_id, value ->> 1 AS namespace, value ->> 2 AS since"
+    " FROM json_each(?)) AS w",
+    "postgresql": "(SELECT ordinality - 1 AS place, one ->> 0 AS scope_id, one ->> 1 AS namespace,"
+    " (one ->> 2)::bigint AS since FROM json_array_elements(%s::json) WITH ORDINALITY AS given(one, ordinality)) AS w",
+}
+_WHICH = ("NOT s.deleted", "s.deleted AND s.revision > w.since")
+"""Apart, since each has an index of its own."""
 
-StoredRow = Row[Any]
+StoredRow = Row[*tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +58,40 @@ async def read_clock(connection: AsyncConnection) -> int:
     return int((await connection.execute(query)).scalar_one())
 
 
-async def read_scopes(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str]]) -> list[StoredScope | None]:
-    """The scopes in the order asked for; FencedOff where a fence does not name the incarnation given."""
-    await _check_fences(connection, wanted)
+async def read_scopes(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str]]) -> list[StoredScope]:
+    """The scopes in the order asked for; FencedOff where a fence does not name the incarnation given.
+
+    What is deleted is not read: the heads tell how far it goes.
+    """
+    purged = await _check_fences(connection, wanted)
     refs = [ref for ref, _ in wanted]
     heads = await _read_heads(connection, refs)
     rows = await _read_rows(connection, refs)
-    return [_stored(ref, heads.get(ref.rows_id), rows.get(ref.id, [])) for ref in refs]
+    return [_stored(ref, heads.get(ref.id), rows.get(ref.id, []), purged[ref.bucket]) for ref in refs]
 
 
-async def read_everything(connection: AsyncConnection, scope: ScopeRef, incarnation: str) -> StoredScope | None:
-    """A scope with all of its rows, deleted and dead ones too (without text); FencedOff as `read_scopes`."""
-    await _check_fences(connection, [(scope, incarnation)])
-    head = (await _read_heads(connection, [scope])).get(scope.rows_id)
-    rows = (await _read_rows(connection, [scope])).get(scope.id, [])
-    stored = _stored(scope, head, rows)
-    if stored is None:
-        return None
-    return replace(stored, entries=[_entry(row) for row in rows])
+async def read_changes(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str, int]]) -> list[StoredScope]:
+    """Scopes as they have changed since a revision each, in the order asked for; FencedOff as `read_scopes`.
+
+    `changes` has all rows above that revision, deleted and dead ones too; `unchanged` which others live.
+    """
+    purged = await _check_fences(connection, [(ref, incarnation) for ref, incarnation, _ in wanted])
+    heads = await _read_heads(connection, [ref for ref, _, _ in wanted])
+    asked = json.dumps([(ref.rows_id, ref.namespace, since) for ref, _, since in wanted])
+    rows: list[list[StoredRow]] = [[] for _ in wanted]
+    dialect = connection.dialect.name
+    for which in _WHICH:
+        query = _CHANGED.format(wanted=_WANTED[dialect], which=which)
+        found_rows: Sequence[StoredRow] = (await connection.exec_driver_sql(query, (asked,))).all()
+        for row in found_rows:
+            rows[row.place].append(row)
+    found = []
+    for (ref, _, since), own in zip(wanted, rows, strict=True):
+        stored = _stored(ref, heads.get(ref.id), own, purged[ref.bucket])
+        changes = [_entry(row) for row in own if row.revision > since]
+        unchanged = {row.key: row.revision for row in own if row.revision <= since}
+        found.append(replace(stored, entries=changes, unchanged=unchanged))
+    return found
 
 
 async def read_evidence(
@@ -76,8 +99,8 @@ async def read_evidence(
 ) -> Evidence:
     """What SQL knows of `scope` and of `keys` of it (without prefix); `oldest`: and of its oldest living row."""
     fences = await read_fences(connection, [scope.bucket])
-    head = (await _read_heads(connection, [scope])).get(scope.rows_id)
-    query = select(_STATE.key, _STATE.revision, _STATE.value, _STATE.given_at).where(
+    head = (await _read_heads(connection, [scope])).get(scope.id)
+    query = select(_STATE.key, _STATE.revision, _STATE.deleted, _STATE.value, _STATE.given_at).where(
         _STATE.scope_id == scope.rows_id, _STATE.key_id.in_([key_id(scope.namespace, key) for key in keys])
     )
     rows = {row.key: _entry(row) for row in await connection.execute(query)}
@@ -98,35 +121,69 @@ async def read_namespaces(connection: AsyncConnection, scope_id: str) -> list[st
     return list((await connection.execute(found.distinct().order_by(_STATE.namespace))).scalars())
 
 
-async def _check_fences(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str]]) -> None:
-    fences = await read_fences(connection, [ref.bucket for ref, _ in wanted])
-    strange = {ref.bucket for ref, incarnation in wanted if fences.get(ref.bucket) != incarnation}
+async def _check_fences(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str]]) -> dict[int, int]:
+    """FencedOff, or the largest revision that was ever purged of each bucket."""
+    fence, purged = schema.fence.c, schema.purged.c
+    asked = fence.bucket.in_({ref.bucket for ref, _ in wanted})
+    query = select(fence.bucket, fence.incarnation, func.coalesce(purged.revision, 0)).where(asked)
+    rows = await connection.execute(
+        query.join_from(schema.fence, schema.purged, fence.bucket == purged.bucket, isouter=True)
+    )
+    found = {bucket: (incarnation, revision) for bucket, incarnation, revision in rows}
+    strange = {ref.bucket for ref, incarnation in wanted if found.get(ref.bucket, ("", 0))[0] != incarnation}
     if strange:
         raise FencedOff(strange)
+    return {bucket: revision for bucket, (_, revision) in found.items()}
 
 
 async def _read_heads(connection: AsyncConnection, refs: Sequence[ScopeRef]) -> dict[str, Head]:
+    """The heads by the scopes' own ids; that of a namespace is its session's, with what is its own."""
     heads: dict[str, Head] = {}
     for kind, ids in _ids_by_kind(refs).items():
         table = schema.HEADS[kind]
-        rows = (await connection.execute(select(table).where(table.c.scope_id.in_(ids)))).mappings()
-        heads.update((row["scope_id"], head_of(kind, row)) for row in rows)
-    return heads
+        deleted = select(func.max(_STATE.revision)).where(_STATE.scope_id == table.c.scope_id, _STATE.deleted)
+        query = select(table, deleted.scalar_subquery().label("latest")).where(table.c.scope_id.in_(ids))
+        for row in (await connection.execute(query)).mappings():
+            head = head_of(kind, row)
+            heads[row["scope_id"]] = replace(head, revision=max(head.revision, row["latest"] or 0))
+    spaces = await _read_spaces(connection, [ref for ref in refs if ref.holder])
+    found = {ref.id: heads[ref.rows_id] for ref in refs if ref.rows_id in heads}
+    return found | {
+        ref.id: _head_of_space(ref, found[ref.id], *spaces.get((ref.holder, ref.namespace), (0, 0)))
+        for ref in refs
+        if ref.holder and ref.id in found
+    }
 
 
-def _ids_by_kind(refs: Sequence[ScopeRef]) -> dict[ScopeKind, list[str]]:
-    ids: dict[ScopeKind, list[str]] = defaultdict(list)
+async def _read_spaces(connection: AsyncConnection, refs: Sequence[ScopeRef]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Session's scope and name of namespaces -> last cleared, and flushed through."""
+    space = schema.namespace.c
+    if not refs:
+        return {}
+    asked = tuple_(space.scope_id, space.namespace).in_([(ref.holder, ref.namespace) for ref in refs])
+    rows = await connection.execute(select(space.scope_id, space.namespace, space.cleared, space.revision).where(asked))
+    return {(holder, name): (cleared, revision) for holder, name, cleared, revision in rows}
+
+
+def _head_of_space(ref: ScopeRef, head: Head, cleared: int, flushed: int) -> Head:
+    """A namespace's rows live from its session's birth on, above what was cleared of its own."""
+    dead = head.cleared if head.deleted else max(head.birth - 1, cleared)
+    return replace(head, namespace=ref.namespace, cleared=dead, flushed=flushed)
+
+
+def _ids_by_kind(refs: Sequence[ScopeRef]) -> dict[ScopeKind, set[str]]:
+    ids: dict[ScopeKind, set[str]] = defaultdict(set)
     for ref in refs:
-        ids[ref.kind].append(ref.rows_id)
+        ids[ref.kind].add(ref.rows_id)
     return ids
 
 
 async def _read_rows(connection: AsyncConnection, refs: Sequence[ScopeRef]) -> dict[str, list[StoredRow]]:
-    """The rows of each scope, by its own id."""
+    """The rows of each scope that are not deleted, by its own id."""
     rows: dict[str, list[StoredRow]] = defaultdict(list)
     for namespace, own in _by_namespace(refs).items():
-        query: Select[Any] = _ROWS.where(_STATE.scope_id.in_(list(own)), _STATE.namespace == namespace)
-        for row in await connection.execute(query):
+        mine = _STATE.scope_id.in_(list(own)) & (_STATE.namespace == namespace)
+        for row in await connection.execute(_ROWS.where(mine, ~_STATE.deleted)):
             rows[own[row.scope_id]].append(row)
     return rows
 
@@ -139,18 +196,17 @@ def _by_namespace(refs: Sequence[ScopeRef]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _stored(ref: ScopeRef, head: Head | None, rows: list[StoredRow]) -> StoredScope | None:
-    if head is None and not rows:
-        return None
+def _stored(ref: ScopeRef, head: Head | None, rows: list[StoredRow], purged: int) -> StoredScope:
     latest = max((row.revision for row in rows), default=0)
+    absent = head is None and not rows
     if head is None:
-        head = Head(ref.org, ref.app, ref.user, ref.session, revision=latest)
-    known = max(latest, head.revision, head.cleared, head.birth)
-    if ref.namespace:  # the head is that of its session
-        head = replace(head, namespace=ref.namespace, values_revision=latest)
+        head = Head(ref.org, ref.app, ref.user, ref.session, revision=latest, namespace=ref.namespace)
+    known = max(latest, head.revision, head.cleared, head.birth, head.flushed, purged)
+    if ref.namespace:  # what was deleted last counts, too
+        head = replace(head, values_revision=max(latest, head.flushed))
     living = [] if head.deleted else [row for row in rows if not row.deleted and row.revision > head.cleared]
-    return StoredScope(head, [_entry(row) for row in living], known)
+    return StoredScope(head, [_entry(row) for row in living], known, purged=purged, absent=absent)
 
 
 def _entry(row: Row[*tuple[Any, ...]]) -> Entry:
-    return Entry(row.key, row.revision, dated(row.value.encode(), row.given_at))
+    return Entry(row.key, row.revision, b"" if row.deleted else dated(row.value.encode(), row.given_at))

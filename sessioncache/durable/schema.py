@@ -3,7 +3,8 @@
 The same database comes from the migrations; a test holds the two together.  Names are compared by code point everywhere
 (``COLLATE "C"`` on PostgreSQL, SQLite's own rule).  Revisions and births are microseconds; `updated_at`, `flushed_at`
 and `registered_at` are the database's clock at the writing; `given_at` is the time that a caller gave with a value, in
-microseconds, and NULL where none was given.
+microseconds, and NULL where none was given.  `flushed` is the scope revision through which all of a scope was flushed;
+NULL, in heads of earlier versions, means `revision`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Index,
 
 from sessioncache.scopes import ScopeKind
 
-SCHEMA_REVISION = "0004"
+SCHEMA_REVISION = "0005"
 """The newest migration."""
 VERSION_TABLE = "sessioncache_alembic_version"
 ENTRIES_VIEW = "sessioncache_entries"
@@ -71,6 +72,7 @@ session = Table(
     _name("forked_from"),
     Column("bucket", Integer, nullable=False),
     _time("flushed_at"),
+    Column("flushed", BigInteger),
 )
 
 user_scope = Table(
@@ -86,6 +88,7 @@ user_scope = Table(
     Column("deleted", Boolean, nullable=False),
     Column("bucket", Integer, nullable=False),
     _time("flushed_at"),
+    Column("flushed", BigInteger),
 )
 
 app_scope = Table(
@@ -100,7 +103,22 @@ app_scope = Table(
     Column("deleted", Boolean, nullable=False),
     Column("bucket", Integer, nullable=False),
     _time("flushed_at"),
+    Column("flushed", BigInteger),
 )
+
+namespace = Table(
+    "sessioncache_namespace",
+    metadata,
+    _name("scope_id", key=True),
+    _name("namespace", key=True),
+    _number("cleared"),
+    _number("revision"),
+    _time("flushed_at"),
+)
+"""What a namespace has of its own beside the head of its session: the scope revision of its last whole flush.
+
+Its rows live from the birth of its session on, above `cleared`.
+"""
 
 fence = Table(
     "sessioncache_fence",
@@ -165,22 +183,41 @@ for _name_of, _owner, _instant in (
     )
 Index("sessioncache_session_by_bare_id", session.c.bare_id)
 
+# What lives of a scope is found without what was deleted of it and without its namespaces, and what was deleted lately.
+Index(
+    f"{state.name}_living",
+    state.c.scope_id,
+    state.c.namespace,
+    postgresql_where=~state.c.deleted,
+    sqlite_where=~state.c.deleted,
+)
+Index(
+    f"{state.name}_deleted",
+    state.c.scope_id,
+    state.c.revision,
+    postgresql_where=state.c.deleted,
+    sqlite_where=state.c.deleted,
+)
+
 # What is past its retention is found without reading what lives.
 for _table, _since in ((state, "updated_at"), (session, "flushed_at")):
     Index(f"{_table.name}_dead", _table.c[_since], postgresql_where=_table.c.deleted, sqlite_where=_table.c.deleted)
 
 
-def _living(kind: str, table: str, user: str, session_id: str) -> str:
+_OF_A_SPACE = "CASE WHEN e.namespace = '' THEN h.cleared ELSE h.birth - 1 END"
+
+
+def _living(kind: str, table: str, user: str, session_id: str, cleared: str = "h.cleared") -> str:
     return f"""
     SELECT h.org, h.app, {user} AS user_id, {session_id} AS session_id, '{kind}' AS scope,
         e.namespace, e.key, e.value, e.revision, e.updated_at
     FROM sessioncache_state e JOIN {table} h ON h.scope_id = e.scope_id
-    WHERE NOT e.deleted AND NOT h.deleted AND e.revision > h.cleared"""
+    WHERE NOT e.deleted AND NOT h.deleted AND e.revision > {cleared}"""
 
 
 _VIEW = f"CREATE VIEW {ENTRIES_VIEW} AS" + "\n    UNION ALL".join(
     (
-        _living("session", session.name, "h.user_id", "h.session_id"),
+        _living("session", session.name, "h.user_id", "h.session_id", _OF_A_SPACE),
         _living("user", user_scope.name, "h.user_id", "NULL"),
         _living("app", app_scope.name, "NULL", "NULL"),
     )

@@ -125,8 +125,8 @@ class DurableTier:
             return await fence.swap_fences(connection, changes)
 
     @_whole
-    async def read_scopes(self, wanted: Sequence[tuple[ScopeRef, str]]) -> list[StoredScope | None]:
-        """Scopes with their incarnations, in one snapshot together with the fences; None for what SQL does not know.
+    async def read_scopes(self, wanted: Sequence[tuple[ScopeRef, str]]) -> list[StoredScope]:
+        """Scopes with their incarnations, in one snapshot together with the fences.
 
         Raises FencedOff, and reads nothing, where a fence does not name the incarnation given.
         """
@@ -134,13 +134,13 @@ class DurableTier:
             return await reading.read_scopes(connection, wanted)
 
     @_whole
-    async def read_everything(self, scope: ScopeRef, incarnation: str) -> StoredScope | None:
-        """One scope with all of its rows, deleted ones too (with an empty text), in one snapshot with the fence.
+    async def read_changes(self, wanted: Sequence[tuple[ScopeRef, str, int]]) -> list[StoredScope]:
+        """What of scopes is above a revision each, deleted rows too, in one snapshot with the fences.
 
         Raises FencedOff as `read_scopes`.
         """
         async with reading_transaction(self.engine) as connection:
-            return await reading.read_everything(connection, scope, incarnation)
+            return await reading.read_changes(connection, wanted)
 
     async def flush(self, batch: Sequence[Dirt], *, read_after: int) -> FlushResult:
         """Write a batch in one transaction; `read_after` is this database's clock (µs) from before the reading.

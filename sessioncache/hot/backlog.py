@@ -159,9 +159,30 @@ class Backlog:
         reply = await self.link.call(load_script("pressure"), [self.layout.control(0)], args)
         return Measured(reply[0], int(reply[1]), int(reply[2]), reply[3] == 1)
 
-    async def take_turn(self, name: str, seconds: float) -> bool:
-        """Whether it is the caller's turn to do something for all processes, for the next seconds."""
-        args = (name.encode(), _micro(seconds))
+    async def note_older(self) -> None:
+        """Note that SQL was found to have less than was flushed."""
+        await self.link.command(b"HSET", self.layout.control(0), b"older", await self._now())
+
+    async def note_restored(self) -> None:
+        """Note that everything that is hot is being written again."""
+        await self.link.command(b"HSET", self.layout.control(0), b"restored", await self._now())
+
+    async def is_older(self) -> bool:
+        """Whether SQL was found to have less than was flushed, and not everything hot has been marked since."""
+        noted = await self.link.command(b"HMGET", self.layout.control(0), b"older", b"restored")
+        older, restored = (int(value or 0) for value in noted)
+        return bool(older > restored)
+
+    async def _now(self) -> int:
+        seconds, micros = await self.link.command(b"TIME")
+        return int(seconds) * 1_000_000 + int(micros)
+
+    async def take_turn(self, name: str, seconds: float, *, again: bool = False) -> bool:
+        """Whether it is the caller's turn to do something for all processes, for the next seconds.
+
+        `again`: it is, and goes on.
+        """
+        args = (name.encode(), _micro(seconds), int(again))
         return bool((await self.link.call(load_script("turn"), [self.layout.control(0)], args))[1])
 
     async def forget_silent(self, buckets: Sequence[int]) -> int:
@@ -174,6 +195,11 @@ class Backlog:
         keys = [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, dirt.kind.value + dirt.scope_id)]
         args = (b"=" + key.encode(), encode_revision(revision), attempts, reason.encode())
         return bool((await self.link.call(load_script("accuse"), keys, args))[2])
+
+    async def incarnations(self, buckets: Sequence[int]) -> dict[int, str]:
+        """The incarnation that each bucket has, known to SQL or not; those without one are left out."""
+        replies = await self.link.exchange([(b"HGET", self.layout.control(b), b"incarnation") for b in buckets], {})
+        return {b: reply.decode() for b, reply in zip(buckets, replies, strict=True) if isinstance(reply, bytes)}
 
     async def claims_of(self, buckets: Sequence[int]) -> dict[str, int]:
         """Scopes that each worker holds a claim on."""

@@ -11,7 +11,7 @@ from sessioncache.hot.link import Argument, Reply
 from sessioncache.revisions import DIGITS, ZERO, decode_revision, encode_revision
 from sessioncache.scopes import ScopeKind
 
-_HEAD, _CLEARED, _HEAD_REVISION, _HOLDER, _NAMES = 2, 4, 7, 17, 19
+_HEAD, _CLEARED, _HEAD_REVISION, _HOLDER, _NAMES = 2, 4, 7, 17, 20
 """Where the script that reads dirt tells a head and what of it, and how many fields it tells before those marked."""
 _OF_HEAD = b"!"
 _KINDS = {kind.value: kind for kind in ScopeKind}
@@ -36,6 +36,8 @@ def dirt_of(bucket: int, member: str, reply: Reply) -> Dirt:
         namespace=about.namespace,
         holder=text_of(have[_HOLDER]),
         namespace_revision=about.revision,
+        namespace_cleared=about.cleared,
+        namespace_flushed=about.flushed,
         entries=entries,
         phantoms=phantoms,
         read_at=int(read_at),

@@ -14,7 +14,7 @@ from sessioncache.entries import Head
 from sessioncache.revisions import ZERO, decode_revision, encode_revision
 from sessioncache.scopes import ScopeKind, ScopeRef, app_id, bare_id, org_id, org_user_id, user_id
 
-HEAD_NAMES = tuple(name.encode() for name in "rbcxvhuoawstmkqdg")
+HEAD_NAMES = tuple(name.encode() for name in "rbcxvhuoawstmkqdgf")
 """Head fields in the order in which ``dirt.lua`` tells them."""
 
 # What one call wrote bears one revision in several fields.
@@ -142,7 +142,7 @@ def head_of(fields: dict[bytes, bytes]) -> Head:
 
 def head_from(values: Sequence[bytes | None]) -> Head:
     """A head from the values of HEAD_NAMES; None where there is no such field."""
-    r, b, c, x, v, _, u, o, a, w, s, t, m, k, q, _, g = values
+    r, b, c, x, v, _, u, o, a, w, s, t, m, k, q, _, g, f = values
     return Head(
         org=text_of(o),
         app=text_of(a),
@@ -159,6 +159,7 @@ def head_from(values: Sequence[bytes | None]) -> Head:
         forked_from=text_of(q),
         values_revision=_revision(v or ZERO),
         updated=_revision(u or ZERO),
+        flushed=_revision(f or ZERO),
     )
 
 
@@ -177,6 +178,8 @@ def fields_of(head: Head, kind: ScopeKind) -> list[bytes]:
         (b"a", head.app.encode()),
         (b"w", head.user.encode()),
     ]
+    if head.flushed:
+        pairs.append((b"f", encode_revision(head.flushed)))
     if kind is ScopeKind.SESSION:
         pairs += [
             (b"s", head.session.encode()),

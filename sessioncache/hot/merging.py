@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from sessioncache.entries import StoredScope
 from sessioncache.errors import HotTierUnavailableError
-from sessioncache.hot.calls import Need, TokenLost, Unready
-from sessioncache.hot.layout import Layout, Place, fields_of, parents, user_field
-from sessioncache.hot.link import HotLink
+from sessioncache.hot.calls import Need, Unready
+from sessioncache.hot.layout import Layout, Place, parents
+from sessioncache.hot.link import Argument, HotLink, Reply
+from sessioncache.hot.reconciling import Looked, Merged, Step
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.tier import TOKEN_LIFETIME_MS
-from sessioncache.revisions import encode_revision
+from sessioncache.revisions import ZERO, encode_revision
 from sessioncache.scopes import ScopeKind
 from sessioncache.settings import TOMBSTONE_RETENTION
 
@@ -36,15 +36,24 @@ class Merging:
         self._layout = layout
         self.idle_ms = max(1, int(idle_ttl * 1000))
 
-    async def take_token(self, place: Place) -> Taken | float | None:
-        """The token; or the seconds another process has left; or None: there is nothing to do (any more)."""
-        token = secrets.token_hex(8).encode()
-        args = (token, TOKEN_LIFETIME_MS, b"1", b"", self.idle_ms)
-        reply = await self._link.call(load_script("token"), [place.control, place.hash], args)
+    async def take_tokens(self, places: Sequence[Place]) -> list[Taken | float | Unready | None]:
+        """Of each scope the token; or the seconds another process has left; or None: there is nothing to do (any more).
+
+        Unready where something else has to be made ready first.
+        """
+        tokens = [secrets.token_hex(8).encode() for _ in places]
+        calls = [
+            ([place.control, place.hash], (token, TOKEN_LIFETIME_MS, b"1", b"", self.idle_ms))
+            for place, token in zip(places, tokens, strict=True)
+        ]
+        replies = await self._link.call_many(load_script("token"), calls)
+        return [self._taken(*one) for one in zip(places, tokens, replies, strict=True)]
+
+    def _taken(self, place: Place, token: bytes, reply: Reply) -> Taken | float | Unready | None:
         if reply[0] == b"register":
-            raise Unready(Need.REGISTER, [place])
+            return Unready(Need.REGISTER, [place])
         if reply[0] == b"host":
-            raise Unready(Need(reply[1].decode()), [self._layout.host(place, reply[2].decode())])
+            return Unready(Need(reply[1].decode()), [self._layout.host(place, reply[2].decode())])
         if reply[0] == b"wait":
             return int(reply[1]) / 1000
         if reply[0] in (b"hot", b"gone"):
@@ -53,55 +62,97 @@ class Merging:
         ref = replace(place.ref, org=org, app=app, user=user, session=session, holder=holder, namespace=namespace)
         return Taken(replace(place, ref=ref, parents=parents(ref)), token, reply[1].decode())
 
-    async def merge(self, taken: Taken, stored: StoredScope | None) -> int:
-        """Merge what SQL has (all rows, deleted ones too); the marks that are left.  TokenLost."""
-        place = taken.place
-        args: list[bytes | int] = [taken.token, self.idle_ms, TOMBSTONE_RETENTION * 1000, place.parents]
-        args += _sql_side(place, stored)
-        reply = await self._link.call(load_script("merge"), [place.control, place.hash], args)
-        if reply[0] == b"retry":
-            raise TokenLost
-        if reply[0] == b"register":
-            raise Unready(Need.REGISTER, [place])
-        return int(reply[1])
+    async def look(self, taken: Sequence[Taken]) -> list[Looked | None]:
+        """What hashes hold, but for the values; None where the token is lost, or one was changed meanwhile."""
+        first = await self._look([(one, 0) for one in taken])
+        return [await self._whole(one, reply) for one, reply in zip(taken, first, strict=True)]
 
-    async def release(self, taken: Taken) -> None:
-        """Give a token back that was not used, so that nobody waits for a process that failed or was cancelled."""
-        place = taken.place
+    async def _look(self, parts: Sequence[tuple[Taken, int]]) -> list[Reply]:
+        calls = [([one.place.control, one.place.hash], (one.token, told)) for one, told in parts]
+        return await self._link.call_many(load_script("look"), calls)
+
+    async def _whole(self, taken: Taken, reply: Reply) -> Looked | None:
+        """What a hash holds, of which the first part was told."""
+        if not _is_done(reply):
+            return None
+        _, told, total, now, head, marks, entries = reply
+        looked = Looked.of(taken.incarnation, int(now), head, marks)
+        looked.add(entries)
+        while told < total:
+            (reply,) = await self._look([(taken, told)])
+            if not _is_done(reply) or reply[2] != total:
+                return None
+            told = reply[1]
+            looked.add(reply[6])
+        return looked if len(looked.entries) == total else None
+
+    async def carry_out(self, jobs: Sequence[tuple[Taken, Looked, Merged]]) -> list[int | None]:
+        """Do to each hash what is to be done; the marks that are left, None where the token is lost."""
+        dropped = [(taken, looked) for taken, looked, made in jobs if made.drop]
+        await self._drop(dropped)
+        steps = [[] if made.drop else self._steps(*job) for job in jobs for made in (job[2],)]
+        left: list[int | None] = [0] * len(jobs)
+        firsts = [at for at, own in enumerate(steps) if own]
+        for at, reply in zip(firsts, await self._step([(jobs[at][0], steps[at][0]) for at in firsts]), strict=True):
+            left[at] = int(reply[1]) if _is_done(reply) else None
+            for args in steps[at][1:] if left[at] is not None else ():
+                (reply,) = await self._step([(jobs[at][0], args)])
+                left[at] = int(reply[1]) if _is_done(reply) else None
+                if left[at] is None:
+                    break
+        return left
+
+    async def _drop(self, dropped: Sequence[tuple[Taken, Looked]]) -> None:
+        calls = [
+            ([one.place.control, one.place.hash], (looked.head["r"] or ZERO, one.place.parents, self.idle_ms))
+            for one, looked in dropped
+        ]
+        await self._link.call_many(load_script("scrub"), calls)
+
+    async def _step(self, steps: Sequence[tuple[Taken, Sequence[Argument]]]) -> list[Reply]:
+        calls = [([one.place.control, one.place.hash], args) for one, args in steps]
+        return await self._link.call_many(load_script("merge"), calls)
+
+    def _steps(self, taken: Taken, looked: Looked, made: Merged) -> list[Sequence[Argument]]:
+        """The arguments of each step."""
+        place, parts = taken.place, list(made.steps())
+        before, revision = looked.head["r"] or ZERO, encode_revision(made.revision)
+        holder = place.parents if place.ref.kind is ScopeKind.NAMESPACE else b""
+        steps: list[Sequence[Argument]] = []
+        for step in parts:
+            last = step is parts[-1]
+            about = (taken.token, TOKEN_LIFETIME_MS, before, revision, encode_revision(made.stamp), holder, int(last))
+            steps.append((*about, *_parts(step), *(self._ending(place, made) if last else ())))
+            before = revision
+        return steps
+
+    def _ending(self, place: Place, made: Merged) -> Sequence[Argument]:
+        flushed = b"" if made.flushed is None else encode_revision(made.flushed)
+        flags = (int(made.head_is_dirty), int(made.replaced), int(made.new_life), flushed, encode_revision(made.purged))
+        head = (part for pair in made.head.items() for part in pair)
+        return (self.idle_ms, TOMBSTONE_RETENTION * 1000, place.parents, *flags, *head)
+
+    async def release(self, taken: Sequence[Taken]) -> None:
+        """Give back tokens that were not used, so that nobody waits for a process that failed or was cancelled."""
+        calls = [([one.place.control, one.place.hash], [one.token]) for one in taken]
         with suppress(HotTierUnavailableError):
-            await self._link.call(load_script("absent"), [place.control, place.hash], [taken.token])
+            await self._link.call_many(load_script("absent"), calls)
 
-    async def flag(self, place: Place, revision: bytes) -> bool:
-        """Have a clean scope that is still at `revision` compared with SQL when it is touched next."""
+    async def flag(self, place: Place, revision: bytes = b"") -> bool:
+        """Have a scope compared with SQL by whoever touches it next, or by a worker; whether it was flagged.
+
+        `revision`: only a clean one that is still at this revision.
+        """
         return bool((await self._link.call(load_script("flag"), [place.control, place.hash], [revision]))[1])
 
-    async def remark(self, place: Place, parent_ids: bytes) -> int:
-        """Mark a whole scope as dirty; the number of marks."""
-        reply = await self._link.call(load_script("remark"), [place.control, place.hash], [parent_ids])
-        if reply[0] == b"register":
-            raise Unready(Need.REGISTER, [place])
-        return int(reply[1]) if reply[0] == b"ok" else 0
+
+def _is_done(reply: Reply) -> bool:
+    """Whether a script did its part: the token was still held, in the same incarnation."""
+    return bool(reply[0] == b"ok")
 
 
-def _sql_side(place: Place, stored: StoredScope | None) -> Sequence[bytes | int]:
-    if stored is None:
-        return [encode_revision(0), b"", b"", b"", b"", 0]
-    rows = [
-        part
-        for entry in stored.entries
-        for part in (user_field(entry.key), encode_revision(entry.revision) + entry.text)
-    ]
-    if place.ref.kind is ScopeKind.NAMESPACE:  # its head is its session's, whose life has been checked
-        return [encode_revision(stored.known), b"", b"", b"", b"", 0, *rows]
-    head = stored.head
-    fields = fields_of(head, place.ref.kind)
-    told: list[bytes | int] = [
-        encode_revision(stored.known),
-        encode_revision(head.birth),
-        encode_revision(head.cleared),
-        b"1" if head.deleted else b"",
-        encode_revision(head.updated),
-        len(fields) // 2,
-        *fields,
-    ]
-    return [*told, *rows]
+def _parts(step: Step) -> Sequence[Argument]:
+    """How many of each, then these, as the script takes them."""
+    parts = (step.sets, step.stamps, step.gone, step.marks, step.unmarks)
+    counts = (len(step.sets) // 2, *map(len, parts[1:]))
+    return (*counts, *(name for part in parts for name in part))

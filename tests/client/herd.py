@@ -22,7 +22,7 @@ class Counted(DurableTier):
 
     sessions = 0
 
-    async def read_scopes(self, wanted: Sequence[tuple[ScopeRef, str]]) -> list[StoredScope | None]:
+    async def read_scopes(self, wanted: Sequence[tuple[ScopeRef, str]]) -> list[StoredScope]:
         """Read them."""
         Counted.sessions += sum(ref.kind is ScopeKind.SESSION for ref, _ in wanted)
         return await super().read_scopes(wanted)

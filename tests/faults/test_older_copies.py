@@ -10,7 +10,8 @@ import pytest
 
 from sessioncache import WriteLostError
 from tests.conftest import StartRedis
-from tests.helpers import Urls, app, connect, dirty, drain, evict, session, stored_values, upgrade, user
+from tests.helpers import Urls, app, connect, dirty, drain, evict, purge_all, session, stored_values, upgrade, user
+from tests.rules.commands import run
 from tests.servers import RedisServer
 
 FILES = "appendonlydir"
@@ -136,3 +137,57 @@ async def test_a_write_that_was_not_flushed_is_told_as_lost_and_the_key_is_as_sq
         await made.set("a", "after")
         await drain(urls)
     assert stored_values(urls.database, session("ada", "s1")) == {"a": "after"}
+
+
+async def test_db_restored_takes_what_sql_has_newer_before_it_stamps(urls: Urls, server: RedisServer) -> None:
+    copies = Copies(server)
+    async with connect(urls) as cache:
+        made = await cache.create("ada", session_id="s1", state={"a": "old", "gone": 1, "user:gone": 1})
+        await drain(urls)
+        copies.take()
+        await made.update({"a": "new"}, delete=["gone", "user:gone"])
+        await drain(urls)
+    copies.go_back()
+    assert (await run(urls, "db", "restored")).code == 0
+    await drain(urls)
+    assert stored_values(urls.database, session("ada", "s1")) == {"a": "new"}
+    assert stored_values(urls.database, user("ada")) == {}
+    evict(urls.redis)
+    async with connect(urls) as cache:
+        assert dict((await cache.get("ada", "s1")).state) == {"a": "new"}
+
+
+@pytest.mark.parametrize("dirty_in_copy", [False, True], ids=["clean", "dirty"])
+async def test_a_copy_older_than_the_retention_brings_nothing_back(
+    urls: Urls, server: RedisServer, dirty_in_copy: bool
+) -> None:
+    copies = Copies(server)
+    async with connect(urls) as cache:
+        made = await cache.create("ada", session_id="s1", state={"keeps": 1, "gone": 1, "user:gone": 1, "app:gone": 1})
+        await made.namespace("n").update({"gone": 1, "keeps": 1})
+        await cache.create("ada", session_id="s2", state={"a": 1})
+        await cache.create("eve", session_id="s3", state={"a": 1, "user:secret": 1})
+        if not dirty_in_copy:
+            await drain(urls)
+        copies.take()
+        await made.update({}, delete=["gone", "user:gone", "app:gone"])
+        await made.namespace("n").delete("gone")
+        await cache.delete("ada", "s2")
+        await cache.erase_user("eve")
+        await drain(urls)
+    assert await purge_all(urls) > 0
+    copies.go_back()
+    async with connect(urls) as cache:
+        for _ in range(2):
+            again = await cache.get("ada", "s1")
+            assert dict(again.state) == {"keeps": 1}
+            assert await again.namespace("n").items() == [("keeps", 1)]
+            for who, which in (("ada", "s2"), ("eve", "s3")):
+                with pytest.raises(LookupError):
+                    await cache.get(who, which)
+            await drain(urls)
+            evict(urls.redis)
+        assert {one.id for one in (await cache.list("ada")).items} == {"s1"}
+        assert (await cache.list("eve")).items == []
+        assert dict(await cache.user_scope("eve").refresh() or {}) == {}
+    assert dirty(urls.redis) == 0

@@ -86,7 +86,7 @@ async def test_r17_after_a_restart_with_its_file_dirt_is_flushed_and_clean_scope
         made = await cache.create("ada", session_id="dirty", state={"a": 1, "user:u": 1})
         execute(
             database_url,
-            "UPDATE sessioncache_state SET value = '\"sql\"' WHERE scope_id = ?",
+            "UPDATE sessioncache_state SET value = '\"sql\"', revision = revision + 1 WHERE scope_id = ?",
             session("ada", "clean").id,
         )
         server.restart()

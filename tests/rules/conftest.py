@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from tests.helpers import Urls, upgrade
+from tests.rules.backups import Backup, DatabaseBackup, FileBackup
 
 
 @pytest.fixture
@@ -26,3 +30,14 @@ async def small_urls(redis_url: str, sqlite_url: str) -> Urls:
     """Each engine over SQLite, where the database does not matter; with the schema, empty."""
     await upgrade(sqlite_url)
     return Urls(redis_url, sqlite_url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def backup(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backup]:
+    """A database of each kind, empty."""
+    if request.param == "sqlite":
+        yield FileBackup(tmp_path)
+        return
+    made = DatabaseBackup(request.getfixturevalue("postgresql_server"))
+    yield made
+    made.drop()

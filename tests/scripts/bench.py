@@ -27,6 +27,7 @@ from sessioncache.hot.leases import Leases
 from sessioncache.hot.letters import Letters
 from sessioncache.hot.link import Argument, HotLink, Reply
 from sessioncache.hot.merging import Merging, Taken
+from sessioncache.hot.reconciling import reconcile, stamp_anew
 from sessioncache.hot.scripts import Script, load_script
 from sessioncache.hot.tier import HotTier
 from sessioncache.hot.unflushed import Unflushed
@@ -305,7 +306,7 @@ class Bench:
 
     async def take_merge_token(self, place: Place) -> Taken:
         """The token of a scope that is to be revalidated and that nobody else is at."""
-        taken = await self.merging.take_token(place)
+        (taken,) = await self.merging.take_tokens([place])
         assert isinstance(taken, Taken)
         return taken
 
@@ -315,14 +316,41 @@ class Bench:
         The head is the hot one, as a flush would have written it, but for the fields given.
         """
         taken = await self.take_merge_token(place)
-        return await self.merging.merge(taken, None if absent else self.stored(place, *entries, **head))
+        stored = nothing(head.get("purged", 0)) if absent else self.stored(place, *entries, **head)
+        left = await self.merge_under(taken, stored)
+        assert left is not None
+        return left
+
+    async def forget(self) -> None:
+        """Give all buckets a new incarnation."""
+        self.fail_over(self.replid + "c")
+        await self.register()
+
+    async def stamp(self, place: Place) -> int:
+        """Stamp a scope of an older incarnation anew; the marks that are left."""
+        taken = await self.take_merge_token(place)
+        (looked,) = await self.merging.look([taken])
+        assert looked is not None
+        (left,) = await self.merging.carry_out([(taken, looked, stamp_anew(place.ref.kind, looked))])
+        assert left is not None
+        return left
+
+    async def merge_under(self, taken: Taken, stored: StoredScope) -> int | None:
+        """Revalidate under a token that was taken; the marks that are left, None where it is lost."""
+        (looked,) = await self.merging.look([taken])
+        if looked is None:
+            return None
+        made = reconcile(taken.place.ref.kind, looked, stored)
+        (left,) = await self.merging.carry_out([(taken, looked, made)])
+        return left
 
     def stored(self, place: Place, *entries: Entry, **head: Any) -> StoredScope:
         """What SQL is said to have of a scope."""
         fields = dict(self.ask("HGETALL", place.hash))
+        purged = head.pop("purged", 0)
         record = replace(head_of(fields), **head)
-        known = max([record.revision, record.cleared, *(entry.revision for entry in entries)])
-        return StoredScope(record, list(entries), known)
+        known = max([record.revision, record.cleared, purged, *(entry.revision for entry in entries)])
+        return StoredScope(record, list(entries), known, purged=purged)
 
     def record_calls(self, monkeypatch: pytest.MonkeyPatch) -> Sent:
         """The script calls that go over the link from now on, each of which may be sent again."""
@@ -361,6 +389,11 @@ class Bench:
     def ask(self, *parts: Any) -> Reply:
         """The reply of one plain command."""
         return self.raw.execute_command(*parts)  # type: ignore[no-untyped-call]
+
+
+def nothing(purged: int = 0) -> StoredScope:
+    """Of a scope that SQL does not know."""
+    return StoredScope(Head("", "", "", "", 0), [], purged, purged=purged, absent=True)
 
 
 def _done(deleted: Deleted) -> tuple[bool, Written]:

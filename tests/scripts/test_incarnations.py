@@ -31,6 +31,11 @@ async def _read_dirt(bench: Bench, place: Place) -> None:
         raise found
 
 
+async def _look(bench: Bench, place: Place) -> None:
+    if await bench.merging.look([Taken(place, b"t", "inc")]) == [None]:
+        raise Unready(Need.REGISTER, [place])
+
+
 CALLS: dict[str, Call] = {
     "read": lambda bench, place: bench.read(place),
     "write": lambda bench, place: bench.write(place, put("k", "1"), birth=b"b"),
@@ -40,9 +45,7 @@ CALLS: dict[str, Call] = {
     "install": lambda bench, place: bench.install(place, token=b"t"),
     "stage": lambda bench, place: bench.hot.stage(place, b"t", [b"=k", b"1"]),
     "absent": lambda bench, place: bench.hot.confirm_absent(place, b"t"),
-    "token of a revalidation": lambda bench, place: bench.merging.take_token(place),
-    "merge": lambda bench, place: bench.merging.merge(Taken(place, b"t", "inc"), None),
-    "remark": lambda bench, place: bench.merging.remark(place, place.parents),
+    "look": lambda bench, place: _look(bench, place),
     "flushed": lambda bench, place: bench.hot.flush_state([place]),
     "unflushed": lambda bench, place: bench.hot.unflushed("u", "0" * 32, [place.ref.bucket]),
     "claim": _claim,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from sessioncache.entries import Entry
-from sessioncache.hot.calls import Refused, TokenLost, Written
+from sessioncache.hot.calls import Refused, Written
 from sessioncache.hot.layout import Place
 from sessioncache.revisions import ZERO, decode_revision, encode_revision
 from sessioncache.settings import TOMBSTONE_RETENTION
-from tests.scripts.bench import DELAY, IDLE, SECOND, START, Bench, drop, put
+from tests.scripts.bench import DELAY, IDLE, SECOND, START, Bench, drop, nothing, put
 
 
 async def forget(bench: Bench) -> None:
@@ -380,7 +378,7 @@ async def test_a_revalidated_hash_is_of_this_incarnation(bench: Bench) -> None:
     await forget(bench)
     await bench.merge(place, absent=True)
     assert bench.field(place, "i") == bench.ask("HGET", place.control, "incarnation")
-    assert await bench.merging.take_token(place) is None
+    assert await bench.merging.take_tokens([place]) == [None]
 
 
 async def test_a_merge_needs_the_token_under_which_sql_was_read(bench: Bench) -> None:
@@ -389,8 +387,7 @@ async def test_a_merge_needs_the_token_under_which_sql_was_read(bench: Bench) ->
     taken = await bench.take_merge_token(place)
     before = bench.ask("HGETALL", place.hash)
     bench.ask("HDEL", place.control, f"t:{place.ref.member}")
-    with pytest.raises(TokenLost):
-        await bench.merging.merge(taken, None)
+    assert await bench.merge_under(taken, nothing()) is None
     assert bench.ask("HGETALL", place.hash) == before
     await bench.merge(place, absent=True)
 
@@ -399,16 +396,16 @@ async def test_a_merge_consumes_its_token(bench: Bench) -> None:
     place = await a_user(bench, k="2")
     await forget(bench)
     taken = await bench.take_merge_token(place)
-    await bench.merging.merge(taken, None)
-    with pytest.raises(TokenLost):
-        await bench.merging.merge(taken, None)
+    assert await bench.merge_under(taken, nothing()) == 1
+    assert await bench.merge_under(taken, nothing()) is None
 
 
 async def test_a_second_process_waits_for_the_revalidation_of_the_first(bench: Bench) -> None:
     place = await a_user(bench, k="2")
     await forget(bench)
     await bench.take_merge_token(place)
-    assert isinstance(await bench.merging.take_token(place), float)
+    (waits,) = await bench.merging.take_tokens([place])
+    assert isinstance(waits, float)
     bench.ask("HDEL", place.control, f"t:{place.ref.member}")
     await bench.merge(place, absent=True)
 
@@ -419,8 +416,7 @@ async def test_a_scope_that_was_evicted_meanwhile_is_not_brought_back_by_a_merge
     await forget(bench)
     taken = await bench.take_merge_token(place)
     bench.ask("DEL", place.hash)
-    with pytest.raises(TokenLost):
-        await bench.merging.merge(taken, None)
+    assert await bench.merge_under(taken, nothing()) is None
     assert bench.ask("EXISTS", place.hash) == 0
 
 
@@ -428,7 +424,7 @@ async def test_a_token_for_a_revalidation_names_whose_scope_it_is(bench: Bench) 
     place = await of_older_incarnation(bench, flushed=True)
     taken = await bench.take_merge_token(bench.backlog.place(place.ref.bucket, place.ref.member))
     assert (taken.place.parents, taken.place.ref.session) == (place.parents, "s")
-    await bench.merging.merge(taken, None)
+    await bench.merge_under(taken, nothing())
 
 
 async def test_a_scope_of_more_fields_than_lua_unpacks_is_merged_whole(bench: Bench) -> None:

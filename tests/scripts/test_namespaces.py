@@ -71,9 +71,10 @@ async def test_a_namespace_that_is_marked_by_itself_pins_its_session(bench: Benc
     session = bench.session()
     (space,) = await with_dirty_namespaces(bench, "n")
     await bench.flush(space)
-    assert await bench.merging.remark(space, space.parents) == 1
+    assert await bench.merging.flag(space)
     assert (bench.ttl(session.hash), bench.ttl(space.hash)) == (None, None)
-    await bench.flush(space)
+    value = bench.field(space, "=k")
+    assert await bench.merge(space, Entry("k", decode_revision(value[:9]), value[9:])) == 0
     assert bench.ttl(session.hash) == IDLE
 
 
@@ -326,7 +327,7 @@ async def test_the_dirt_of_a_life_that_is_over_is_dropped_and_holds_the_session_
 
 async def test_a_revalidation_drops_a_namespace_of_a_life_that_is_over(bench: Bench) -> None:
     space = await another_life(bench)
-    assert await bench.merging.take_token(space) is None
+    assert await bench.merging.take_tokens([space]) == [None]
     assert bench.ask("EXISTS", space.hash) == 0
     assert (bench.marks(space), listed(bench)) == (set(), set())
     assert bench.ttl(bench.session().hash) is not None

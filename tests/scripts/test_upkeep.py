@@ -1,12 +1,13 @@
-"""R17, R18: flags, re-marking, turns, and what all processes share about how much is dirty."""
+"""R17, R18: flags, stamping anew, turns, and what all processes share about how much is dirty."""
 
 from __future__ import annotations
 
 import pytest
 
 from sessioncache.hot.layout import Layout
-from sessioncache.revisions import ZERO
-from tests.scripts.bench import DELAY, SECOND, Bench, drop, put
+from sessioncache.revisions import ZERO, decode_revision
+from tests.scripts.bench import Bench, drop, put
+from tests.scripts.spaces import load, write
 
 HOUR = 3_600.0
 
@@ -44,64 +45,74 @@ async def test_an_absent_scope_stays_absent(bench: Bench) -> None:
     assert bench.ask("EXISTS", place.hash) == 0
 
 
-# ---- re-marking
+# ---- stamping anew
 
 
-async def test_everything_of_a_scope_is_marked_and_pinned(bench: Bench) -> None:
+async def test_all_that_lives_is_stamped_above_the_rest_marked_and_pinned(bench: Bench) -> None:
     place = bench.session()
-    await bench.create(place, put("a", "1"), put("b", "1"))
+    await bench.create(place, put("a", "1"), put("b", "1"), put("gone", "1"))
+    await bench.write(place, drop("gone"))
     await bench.flush(place)
+    before = bench.field(place, "r")
     bench.clock.move(9)
-    assert await bench.merging.remark(place, place.parents) == 3
+    await bench.forget()
+    assert await bench.stamp(place) == 3
     assert (bench.marks(place), bench.ttl(place.hash)) == ({b"=a", b"=b", b"!"}, None)
-    assert (bench.due(place), bench.since(place)) == (bench.clock.micros + DELAY * SECOND, bench.clock.micros)
+    assert bench.due(place) == bench.since(place) == bench.clock.micros
+    stamp = bench.field(place, "r")
+    assert (bench.field(place, "=a"), bench.field(place, "=b"), stamp > before) == (stamp + b"1", stamp + b"1", True)
+    assert decode_revision(bench.field(place, "c")) == decode_revision(stamp) - 1, "the rest of SQL is cleared"
     assert (await bench.flush(place)).rows == 2
+    assert await bench.values(place) == {"a": b"1", "b": b"1"}
 
 
-async def test_what_was_flushed_before_a_remark_is_no_evidence_any_more(bench: Bench) -> None:
+async def test_what_was_flushed_before_is_no_evidence_any_more(bench: Bench) -> None:
     place = bench.session()
     await bench.create(place, put("a", "1"))
     await bench.flush(place)
-    bench.ask("HSET", place.hash, "y", "1")
-    await bench.merging.remark(place, place.parents)
-    assert [bench.field(place, name) for name in "fpy"] == [b"", b"", b""]
+    await bench.forget()
+    await bench.stamp(place)
+    assert [bench.field(place, name) for name in "fy"] == [b"", b""]
 
 
-async def test_a_remark_takes_a_hash_of_an_older_incarnation_as_it_is(bench: Bench) -> None:
-    place = bench.user()
-    await bench.install(place)
-    await bench.write(place, put("a", "1"))
-    bench.fail_over()
-    await bench.register()
-    assert await bench.merging.remark(place, place.parents) == 1
-    assert await bench.values(place) == {"a": b"1"}
-
-
-async def test_a_remarked_tombstone_is_flushed_again(bench: Bench) -> None:
+async def test_a_tombstone_that_is_stamped_is_flushed_again(bench: Bench) -> None:
     place = bench.session()
     await bench.create(place)
     await bench.delete(place, b"")
     await bench.flush(place)
-    assert await bench.merging.remark(place, place.parents) == 1
-    assert (await bench.dirt(place)).head.deleted
+    await bench.forget()
+    assert await bench.stamp(place) == 1
+    head = (await bench.dirt(place)).head
+    assert (head.deleted, head.cleared) == (True, head.revision)
 
 
-async def test_a_key_that_was_deleted_and_is_not_flushed_yet_is_marked_too(bench: Bench) -> None:
+async def test_a_key_that_was_deleted_and_is_not_flushed_yet_is_cleared(bench: Bench) -> None:
     place = bench.user()
     await bench.install(place)
     await bench.write(place, put("a", "1"))
-    await bench.write(place, drop("a"))
-    assert await bench.merging.remark(place, b"") == 1
-    assert [entry.text for entry in (await bench.dirt(place)).entries] == [b""]
+    deleted = (await bench.write(place, drop("a"))).revision
+    await bench.forget()
+    assert await bench.stamp(place) == 1
+    dirt = await bench.dirt(place)
+    assert (dirt.entries, dirt.head.cleared >= decode_revision(deleted)) == ([], True)
+    assert (await bench.flush(place)).left == 0
 
 
-async def test_an_absent_scope_and_an_empty_one_have_nothing_to_mark(bench: Bench) -> None:
-    place = bench.user()
-    assert await bench.merging.remark(place, b"") == 0
-    assert bench.ask("EXISTS", place.hash) == 0
-    await bench.install(place)
-    assert await bench.merging.remark(place, b"") == 0
-    assert (bench.due(place), bench.ttl(place.hash) is None) == (None, False)
+async def test_an_empty_namespace_tells_that_the_rest_is_cleared_too(bench: Bench) -> None:
+    session, space = bench.session(), bench.space()
+    await bench.create(session)
+    await load(bench, space)
+    await write(bench, space, put("k", "1"))
+    await write(bench, space, drop("k"))
+    await bench.flush(session)
+    await bench.flush(space)
+    await bench.forget()
+    await bench.stamp(session)
+    await bench.flush(session)
+    assert await bench.stamp(space) == 1
+    dirt = await bench.dirt(space)
+    assert (dirt.entries, dirt.namespace_cleared) == ([], dirt.namespace_revision - 1)
+    assert (await bench.flush(space)).left == 0
 
 
 # ---- turns

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.durable.tier import FlushResult
 from sessioncache.entries import Committed, Dirt
 from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.hot.backlog import Reading
 from sessioncache.hot.calls import Acknowledged, Gone, Need, Unready
 from sessioncache.revisions import LARGEST
+from sessioncache.scopes import ScopeKind
 from sessioncache.settings import WorkerSettings
 from sessioncache.tiers import Tiers
 from sessioncache_worker.batch import size_of
@@ -26,6 +28,8 @@ __all__ = ["Claimed", "Flusher"]
 
 logger = logging.getLogger(__name__)
 
+_ROUNDS = 3
+"""Times that what stands in the way of dirt is settled at most."""
 _CLOCK_AGE = 30.0
 """Seconds for which a reading of the database's clock serves as "before the reading of the dirt" (an older one only
 makes the dirt count as older than it is)."""
@@ -48,6 +52,8 @@ class Flusher:
         self._bisector = Bisector(tiers.durable, tiers.backlog, max_attempts=settings.max_attempts)
         self.holdings = Holdings(tiers.backlog, worker, settings.lease)
         self.isolation = Isolation(self.flush_part, self.holdings)
+        self.hurry: Callable[[], None] = lambda: None
+        """Is called when SQL was found to be older than it was."""
 
     async def flush(self, claimed: Sequence[Claimed], *, patient: bool = True) -> int:
         """Flush scopes; the number of rows that were acknowledged.
@@ -143,21 +149,23 @@ class Flusher:
     async def read(self, claimed: Sequence[Claimed]) -> list[Dirt]:
         """The dirt of scopes; hashes of an older incarnation are settled first."""
         found = await self._tiers.backlog.read_dirt(claimed)
-        unready = {scope: one for scope, one in zip(claimed, found, strict=True) if isinstance(one, Unready)}
-        if unready:
+        readings = dict(zip(claimed, found, strict=True))
+        for _ in range(_ROUNDS):  # a namespace needs its session first
+            unready = _unready(readings)
+            if not unready:
+                break
             await self._make_ready(unready)
-            again = await self._tiers.backlog.read_dirt(list(unready))
-            for scope, one in zip(unready, again, strict=True):
-                if isinstance(one, Unready):  # another process is at it: our claim must not hold it back for a lease
-                    seconds = 0.1 if one.need is Need.UNFLUSHED else _SOON
-                    await self.holdings.put_off([scope], min(seconds, self._settings.lease))
-            found += again
-        for scope, one in zip([*claimed, *unready], found, strict=True):
+            readings.update(zip(unready, await self._tiers.backlog.read_dirt(list(unready)), strict=True))
+        for scope, why in _unready(readings).items():
+            # Another process is at it: our claim must not hold it back for a lease.
+            seconds = 0.1 if why.need is Need.UNFLUSHED else _SOON
+            await self.holdings.put_off([scope], min(seconds, self._settings.lease))
+        for scope, one in readings.items():
             if one is None:
                 logger.error("Redis evicted the dirty scope %s: what was not flushed of it is lost", scope[1])
             if not isinstance(one, (Dirt, Unready)):  # there is no such dirt any more
                 self.holdings.done_with([scope])
-        return [one for one in found if isinstance(one, Dirt)]
+        return [one for one in readings.values() if isinstance(one, Dirt)]
 
     async def commit(self, batch: list[Dirt], read_after: int) -> list[Committed]:
         """Write a batch in one transaction; leave out dirt of buckets whose fence has moved, and register them."""
@@ -175,7 +183,22 @@ class Flusher:
             await self._tiers.registrar.register(result.fenced)
             # To be read again, under the new incarnation.
             await self.holdings.give_back([_scope_of(dirt) for dirt in batch if dirt.bucket in result.fenced])
+        if result.forgotten:
+            await self._forgot(result.forgotten)
         return result.committed
+
+    async def _forgot(self, dirt: Sequence[Dirt]) -> None:
+        """SQL came back older than it was: these scopes are settled first, then everything that is hot (R18)."""
+        logger.error(
+            "SQL has less than was flushed of %d scopes: nothing of them is written before that is settled", len(dirt)
+        )
+        for one in dirt:
+            members = [one.member, *([ScopeKind.SESSION.value + one.holder] if one.holder else [])]
+            for member in members:
+                await self._tiers.merging.flag(self._tiers.backlog.place(one.bucket, member))
+        await self.holdings.give_back([_scope_of(one) for one in dirt])
+        await self._tiers.backlog.note_older()
+        self.hurry()
 
     async def acknowledge(self, committed: list[Committed]) -> int:
         """Acknowledge what was committed; the number of rows."""
@@ -190,21 +213,20 @@ class Flusher:
         await self._tiers.registrar.register(
             {place.ref.bucket for why in unready.values() if why.need is Need.REGISTER for place in why.places}
         )
+        stale = (place for why in unready.values() if why.need is Need.REVALIDATE for place in why.places)
+        await self._tiers.revalidator.revalidate_all(list({place.hash: place for place in stale}.values()))
         for scope, why in unready.items():
-            with suppress(Unready):  # what came up meanwhile, the next look meets again
-                await self._make_one_ready(scope, why)
+            if why.need is Need.COLD:
+                with suppress(Unready):  # what came up meanwhile, the next look meets again
+                    await self._load_host(scope, why)
 
-    async def _make_one_ready(self, scope: Claimed, why: Unready) -> None:
-        """Settle what stands in the way of one scope's dirt."""
-        for place in why.places:
-            if why.need is Need.REVALIDATE:
-                await self._tiers.revalidator.revalidate(place)
-            elif why.need is Need.COLD:
-                try:
-                    await self._tiers.hydrator.hydrate([place])
-                except Gone:
-                    logger.error("the session of the dirty namespace %s is in neither tier: it is dropped", scope[1])
-                    await self._tiers.backlog.scrub(self._tiers.backlog.place(*scope), LARGEST)
+    async def _load_host(self, scope: Claimed, why: Unready) -> None:
+        """Bring the session of a dirty namespace into being."""
+        try:
+            await self._tiers.hydrator.hydrate(why.places)
+        except Gone:
+            logger.error("the session of the dirty namespace %s is in neither tier: it is dropped", scope[1])
+            await self._tiers.backlog.scrub(self._tiers.backlog.place(*scope), LARGEST)
 
     async def _clock_before(self) -> int:
         now = asyncio.get_running_loop().time()
@@ -215,6 +237,10 @@ class Flusher:
 
 def _scope_of(dirt: Dirt) -> Claimed:
     return dirt.bucket, dirt.kind.value + dirt.scope_id
+
+
+def _unready(readings: Mapping[Claimed, Reading]) -> dict[Claimed, Unready]:
+    return {scope: one for scope, one in readings.items() if isinstance(one, Unready)}
 
 
 def _has_failed(batch: asyncio.Future[int]) -> bool:

@@ -14,7 +14,7 @@ from sessioncache.deadline import within
 from sessioncache.durable.answers import FencedOff
 from sessioncache.durable.purging import BEGINNING, Position
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, OutcomeUnknownError
-from sessioncache.restoring import hot_pages
+from sessioncache.restoring import hot_pages, restore_if_older
 from sessioncache.retention import expire
 from sessioncache.tiers import Tiers
 
@@ -37,6 +37,7 @@ class Janitor:
     def __init__(self, tiers: Tiers, *, every: float) -> None:
         self._tiers = tiers
         self._every = every
+        self._hurried = asyncio.Event()
         # Anywhere: of many workers, each has some of the turns, and may not live long.
         self._next_bucket = random.randrange(tiers.settings.buckets)
         self._pages: AsyncIterator[list[tuple[int, str]]] | None = None
@@ -45,10 +46,32 @@ class Janitor:
     async def run(self) -> None:
         """One turn after the other, until cancelled."""
         while True:
-            await asyncio.sleep(self._every)
+            await self._wait()
             with suppress(HotTierUnavailableError, DurableTierUnavailableError, OutcomeUnknownError):
+                await self.restore()
                 if await self._tiers.backlog.take_turn("janitor", self._every * 0.9):
                     await self.turn()
+
+    async def _wait(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hurried.wait(), self._every)
+        self._hurried.clear()
+
+    def hurry(self) -> None:
+        """Look at once whether SQL came back older than it was."""
+        self._hurried.set()
+
+    async def restore(self) -> bool:
+        """Have everything hot written again, if SQL came back older than it was and no other process is at it."""
+        done = await restore_if_older(self._tiers)
+        if done is not None:
+            logger.error(
+                "SQL came back older than it was (a restored backup, or a standby that lagged): %d entries of %d hot "
+                "scopes are written again; what was not hot is as the database has it",
+                done.entries,
+                done.scopes,
+            )
+        return done is not None
 
     async def turn(self) -> None:
         """Delete what is past its retention, forget who fell silent, purge, and compare a sample."""

@@ -88,6 +88,7 @@ class FlushWorker:
         self.flusher = Flusher(self._tiers, settings, self.name)
         self.flusher.holdings.due = self._look_again
         self._janitor = Janitor(self._tiers, every=settings.janitor)
+        self.flusher.hurry = self._janitor.hurry
         self._agenda = Agenda()
         self._sweeper = Sweep(link, self._tiers.layout)
         self._buckets = range(settings.buckets)
@@ -212,6 +213,8 @@ class FlushWorker:
             claimed = await self._claim(list(self._buckets), everything=True)
             flushed = await self._flush(claimed)
             rows += flushed
+            if await self._janitor.restore():
+                began = await self._redis_time()
             oldest = await self._tiers.backlog.oldest(self._buckets)
             if oldest is None or oldest > began:
                 return rows

@@ -41,7 +41,7 @@ for _, p in ipairs(parts) do
                   'w', ARGV[13], 's', ARGV[14], 'l', revision}
     local without = add_told(head, {'t', ARGV[15], 'q', ARGV[16]})
     write_scope(p, revision, head)
-    call('HDEL', p.hash, 'x', 'm', 'k', unpack(without))
+    call('HDEL', p.hash, 'x', 'm', 'k', 'f', unpack(without))
     call('DEL', p.base .. 'temp:' .. string.sub(p.member, 2)) -- R5, R16: temp: keys die with their session
   elseif p.changed and p.kind == 't' then write_temp(p, revision, session)
   elseif p.changed then write_scope(p, revision) end

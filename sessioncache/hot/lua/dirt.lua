@@ -21,14 +21,13 @@ local inc = enter(ctl)
 -- database refuses one of these as data, they come apart anyhow.
 local function is_unborn(session)
   local host = 's' .. session
-  local h = call('HMGET', base .. 'h:' .. host, 'b', 'f', 'p')
-  local known = math.max(rev_number(h[2] or ZERO), rev_number(h[3] or ZERO))
-  if known >= rev_number(h[1]) or call('SISMEMBER', base .. 'd:' .. host, '!') == 0 then return false end
+  local h = call('HMGET', base .. 'h:' .. host, 'b', 'f')
+  if rev_number(h[2] or ZERO) >= rev_number(h[1]) or call('SISMEMBER', base .. 'd:' .. host, '!') == 0 then return false end
   local own = call('SMEMBERS', base .. 'd:' .. host)
   return not next(letters_of(base, host, own, values_of(base .. 'h:' .. host, own), '.') or {})
 end
 
-local NAMES = {'i', 'y', 'r', 'b', 'c', 'x', 'v', 'h', 'u', 'o', 'a', 'w', 's', 't', 'm', 'k', 'q', 'd', 'g'}
+local NAMES = {'i', 'y', 'r', 'b', 'c', 'x', 'v', 'h', 'u', 'o', 'a', 'w', 's', 't', 'm', 'k', 'q', 'd', 'g', 'f'}
 local MOST = 4194304 -- bytes after which no further scope is read: Lua holds the whole reply
 local with_letters = call('EXISTS', base .. 'dead') == 1
 local bytes = 0

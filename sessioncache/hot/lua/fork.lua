@@ -69,7 +69,7 @@ local head = {'i', inc, 'b', revision, 'c', cleared, 'o', h[1], 'a', h[2], 'w', 
               'l', #pairs_ > 0 and cleared or revision}
 local without = add_told(head, {'t', h[4] or ''})
 write_scope(child, revision, head)
-call('HDEL', child.hash, 'x', 'm', 'k', unpack(without))
+call('HDEL', child.hash, 'x', 'm', 'k', 'f', unpack(without))
 call('DEL', child.base .. 'temp:' .. string.sub(child.member, 2))
 for _, pair in ipairs(pairs_) do
   local from, to = pair[1], pair[2]

@@ -178,8 +178,8 @@ MUTATIONS = (
         "late rows of an erased scope are inserted",
         "R14",
         "sessioncache/durable/flushing.py",
-        "row[bulk.STATE.revision_at] > cleared.get(row[0], 0)]",
-        "row[bulk.STATE.revision_at] > 0]",
+        "heads.cleared[scope_id,] = cleared",
+        "heads.cleared[scope_id,] = 0",
         (_RACES + "test_a_worker_that_was_stopped_with_the_users_dirt_brings_nothing_back",),
     ),
     Mutation(

@@ -13,17 +13,17 @@ MUTATIONS = (
     Mutation(
         "unsorted batch",
         "R6",
-        _DURABLE + "flushing.py",
-        "for name in sorted(newest)]",
-        "for name in newest]",
+        "sessioncache/durable/flushing.py",
+        "    return [newest[name] for name in sorted(newest)]\n\n\ndef _unique_heads",
+        "    return [newest[name] for name in newest]\n\n\ndef _unique_heads",
         (_SQL + "test_rows_are_prepared_sorted_and_unique",),
     ),
     Mutation(
         "head after rows",
         "R6",
-        _DURABLE + "flushing.py",
-        "    cleared: dict[str, int] = {}\n",
-        "    cleared: dict[str, int] = {}\n    await _write(connection, bulk.STATE, prepared.entries)\n",
+        "sessioncache/durable/flushing.py",
+        "    heads = _Heads()\n    for table",
+        "    heads = _Heads()\n    await _write(connection, bulk.STATE, prepared.entries)\n    for table",
         ("gaps/test_erased.py::test_what_a_stopped_worker_still_holds_of_a_deleted_session_is_left_out",),
     ),
     Mutation(

@@ -217,9 +217,9 @@ MUTATIONS = (
     Mutation(
         "a merge goes unnoticed by who holds the scope",
         "unchanged reads",
-        "sessioncache/hot/lua/merge.lua",
-        "  top = top + 1\n  call('HSET', ctl, 'm:' .. member, rev_digits(top))\n",
-        "",
+        "sessioncache/hot/reconciling.py",
+        "            made.revision = max(made.revision, self.top + 1)\n",
+        "            pass\n",
         ("gaps/test_merge.py::test_whoever_holds_a_scope_that_was_merged_in_the_same_incarnation_reads_it_again",),
     ),
     Mutation(

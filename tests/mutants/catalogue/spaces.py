@@ -139,16 +139,16 @@ _LIVES = (
         "what a newer head has cleared is flushed",
         "R14",
         "sessioncache/durable/flushing.py",
-        "entries = [row for row in prepared.entries if row[bulk.STATE.revision_at] > cleared.get(row[0], 0)]",
-        "entries = prepared.entries",
+        "heads.cleared[scope_id, _ALL] = cleared if is_deleted else birth - 1",
+        "heads.cleared[scope_id, _ALL] = 0",
         (_RACES + "test_a_worker_stopped_with_the_dirt_of_a_namespace_brings_nothing_back",),
     ),
     Mutation(
         "a namespace's rows shown as plain keys",
         "R20",
         "sessioncache/durable/reading.py",
-        "_STATE.scope_id.in_(list(own)), _STATE.namespace == namespace)",
-        "_STATE.scope_id.in_(list(own)))",
+        "mine = _STATE.scope_id.in_(list(own)) & (_STATE.namespace == namespace)",
+        "mine = _STATE.scope_id.in_(list(own))",
         (_CLIENT + "test_namespaces_and_plain_keys_are_apart",),
     ),
 )
@@ -339,9 +339,9 @@ _LOADED = (
     Mutation(
         "a revalidated session never had a namespace",
         "R12",
-        _LUA + "merge.lua",
-        "set('l', rev_digits(next_revision(top)))",
-        "set('l', rev_digits(top))",
+        "sessioncache/hot/lua/merge.lua",
+        "rev_digits(next_revision(math.max(rev_number(revision), rev_number(h[6] or ZERO))))",
+        "h[6] or revision",
         (_FORKS + "test_a_session_that_was_revalidated_may_have_namespaces_that_only_sql_knows",),
     ),
     Mutation(

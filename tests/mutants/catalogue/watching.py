@@ -47,8 +47,8 @@ MUTATIONS = (
     Mutation(
         "what revalidation changes is not announced",
         "R17",
-        _LUA + "merge.lua",
-        "announce(base .. 'w:' .. member, '?', rev_digits(top), h[2], inc, {})\n",
+        "sessioncache/hot/lua/merge.lua",
+        "announce(base .. 'w:' .. member, '?', revision, ARGV[3], inc, {})\n",
         "",
         (_CLIENT + "test_r17_what_revalidation_takes_from_sql_is_marked_as_missed",),
     ),
