@@ -11,7 +11,7 @@ from sessioncache.batch_calls import BatchCalls, NamespaceCalls, SessionCalls, k
 from sessioncache.errors import ConfigurationError
 from sessioncache.handle import Handle
 from sessioncache.info import SessionInfo
-from sessioncache.names import split_key
+from sessioncache.names import check_name, split_key
 from sessioncache.namespace import Namespace
 from sessioncache.pending import Pending
 from sessioncache.scope import Scope
@@ -79,9 +79,10 @@ class Batch:
         title: str = "",
     ) -> Pending[Session]:
         """See `SessionCache.create`."""
+        check_name("user", user, empty=True)
         check_title(title)
         lane = object() if session_id is None else self._lane(user, session_id)
-        kept = kept_values(state or {}, split_key)
+        kept = kept_values({} if state is None else state, split_key)
         return self._note(lane, lambda: self._cache.create(user, session_id=session_id, state=kept, title=title))
 
     def get(self, user: str, session_id: str) -> Pending[Session]:
@@ -93,7 +94,7 @@ class Batch:
     ) -> Pending[tuple[Session, bool]]:
         """See `SessionCache.get_or_create`."""
         check_title(title)
-        kept = kept_values(state or {}, split_key)
+        kept = kept_values({} if state is None else state, split_key)
         return self._note(
             self._lane(user, session_id),
             lambda: self._cache.get_or_create(user, session_id, state=kept, title=title),

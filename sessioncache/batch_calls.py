@@ -14,7 +14,7 @@ from sessioncache.pending import Pending
 from sessioncache.records import Record, upsert_of
 from sessioncache.session import Session
 from sessioncache.upkeep import check_title, counting
-from sessioncache.values import Json, decode_value, encode_value
+from sessioncache.values import Json, check_mapping, check_revision, decode_value, encode_value
 
 H = TypeVar("H", bound=Handle)
 
@@ -58,6 +58,8 @@ class BatchCalls(Generic[H]):
         gone = gone_keys(kept, delete)
         for key in gone:
             self._handle._split(key)
+        if if_revision is not None:
+            check_revision("if_revision", if_revision)
         return self._note(lambda: self._handle.update(kept, delete=gone, if_revision=if_revision))
 
     def delete(self, key: str) -> Pending[bool]:
@@ -69,6 +71,7 @@ class BatchCalls(Generic[H]):
         """See `Session.increment`."""
         self._handle._split(key)
         numbers.check(key, by)
+        encode_value(key, by)
         return self._note(lambda: self._handle.increment(key, by))
 
     def append(self, key: str, *items: Json) -> Pending[int]:
@@ -125,7 +128,7 @@ class NamespaceCalls(BatchCalls[Namespace]):
 def kept_values(mapping: Mapping[str, Json], check_key: Callable[[object], object]) -> dict[str, Json]:
     """Values by their keys, both checked, unmoved by what the caller does to them from now on."""
     kept: dict[str, Json] = {}
-    for key, value in mapping.items():
+    for key, value in check_mapping("what is set", mapping).items():
         check_key(key)
         kept[key] = kept_value(key, value)
     return kept

@@ -13,7 +13,7 @@ from sessioncache import listing
 from sessioncache.batch import Batch
 from sessioncache.connecting import Connecting, Resources
 from sessioncache.creation import Creation
-from sessioncache.deadline import within
+from sessioncache.deadline import check_seconds, within
 from sessioncache.deletion import Deletion
 from sessioncache.durability import flush, prune
 from sessioncache.erasure import Erasure, ErasureReport
@@ -35,7 +35,7 @@ from sessioncache.session import Session, SessionPlaces, fork_session, not_found
 from sessioncache.settings import CacheSettings
 from sessioncache.tiers import Tiers
 from sessioncache.upkeep import check_title, counting, touch
-from sessioncache.values import Json
+from sessioncache.values import Json, check_flag, check_mapping
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -148,7 +148,8 @@ class SessionCache:
         """
         generated = session_id is None
         places = self._places(user, new_session_id() if session_id is None else session_id)
-        creation = Creation(self._tiers, places, title, state or {}, generated=generated)
+        given = {} if state is None else check_mapping("state", state)
+        creation = Creation(self._tiers, places, title, given, generated=generated)
         return await creation.run(await self._ledger_source())
 
     async def get(self, user: str, session_id: str) -> Session:
@@ -163,6 +164,9 @@ class SessionCache:
         self, user: str, session_id: str, *, state: Mapping[str, Json] | None = None, title: str = ""
     ) -> tuple[Session, bool]:
         """A session, created with this state if there was none (and whether it was); resets nothing that exists."""
+        if state is not None:
+            check_mapping("state", state)
+        check_title(title)
         while True:
             try:
                 return await self.get(user, session_id), False
@@ -291,12 +295,14 @@ class SessionCache:
 
     async def find(self, session_id: str, *, all_apps: bool = False) -> builtins.list[SessionInfo]:
         """The sessions of this app (`all_apps`: of the org) that bear this id, whatever the user, by app and user."""
-        return await listing.find(self._tiers, self.org, None if all_apps else self.app, session_id)
+        app = None if check_flag("all_apps", all_apps) else self.app
+        return await listing.find(self._tiers, self.org, app, session_id)
 
     def _listing(self, user: str | None, all_apps: bool, order: Order) -> Listing:
         if user is not None:
             check_name("user", user, empty=True)
-        return Listing(self._tiers, Owner(self.org, None if all_apps else self.app, user), check_order(order))
+        app = None if check_flag("all_apps", all_apps) else self.app
+        return Listing(self._tiers, Owner(self.org, app, user), check_order(order))
 
     # ---- shared scopes
 
@@ -318,7 +324,7 @@ class SessionCache:
         When the block ends the error of the first call that failed is raised, in the order in which they were noted;
         with `check` False none is: ask each.
         """
-        return Batch(self, check=check)
+        return Batch(self, check=check_flag("check", check))
 
     # ---- durability
 
@@ -327,7 +333,7 @@ class SessionCache:
 
         FlushTimeoutError, DeadLetterError, WriteLostError.
         """
-        with within(timeout):
+        with within(check_seconds("timeout", timeout)):
             await flush(self._tiers, list(self._ledgers), timeout)
 
     def _places(self, user: str, session_id: str) -> SessionPlaces:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from reprlib import repr as short
+
+from sessioncache.errors import ConfigurationError
 
 # The instant at which all has to be over, and the seconds that one exchange may take of it.
 _DEADLINE: ContextVar[tuple[float, float] | None] = ContextVar("sessioncache_deadline", default=None)
@@ -14,6 +17,13 @@ DEFAULT_TIMEOUT = 5.0
 _PART = 0.4
 """Part of a call's time after which an exchange without an answer is given up: there is time for another one."""
 _LONGEST = 10.0
+
+
+def check_seconds(name: str, value: object, *, least: float = 0.0, most: float = 86_400.0) -> float:
+    """The number of seconds that a caller gave; ConfigurationError for what is none between `least` and `most`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        raise ConfigurationError(f"{name} must be a number of seconds from {least:g} to {most:g}, not {short(value)}")
+    return float(value)
 
 
 class _Within:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sessioncache.dates import json_of
+from sessioncache.errors import InvalidNameError
 from sessioncache.hot.calls import ABSENT, ANY
 from sessioncache.revisions import DIGITS
 from sessioncache.values import decode_entry, encode_value
@@ -42,6 +43,8 @@ class Draft(MutableMapping[str, Any]):
         return self._mine[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
+        if type(key) is not str:
+            raise InvalidNameError(f"a key must be a str, not {type(key).__name__}")
         self._mine[key] = value
         self._gone.discard(key)
 

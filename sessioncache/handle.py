@@ -8,7 +8,7 @@ from copy import copy
 from typing import Any, NamedTuple, Self, TypeVar
 
 from sessioncache import numbers
-from sessioncache.deadline import within
+from sessioncache.deadline import check_seconds, within
 from sessioncache.draft import Edit, KeyChange
 from sessioncache.durability import flush
 from sessioncache.errors import (
@@ -29,7 +29,15 @@ from sessioncache.revisions import decode_revision, encode_revision
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 from sessioncache.state import Known, State
 from sessioncache.tiers import Tiers
-from sessioncache.values import Json, decode_entry, decode_value, encode_value
+from sessioncache.values import (
+    Json,
+    check_flag,
+    check_mapping,
+    check_revision,
+    decode_entry,
+    decode_value,
+    encode_value,
+)
 from sessioncache.watching import Watch
 
 T = TypeVar("T")
@@ -58,9 +66,13 @@ def erased() -> StaleSessionError:
 
 def gone_keys(mapping: Mapping[str, Json], delete: Iterable[str]) -> tuple[str, ...]:
     """The keys that an update deletes, each once.  InvalidNameError for one that it sets as well."""
-    if isinstance(delete, str):
-        raise InvalidNameError("delete takes several keys, not a str")
-    gone = tuple(dict.fromkeys(delete))
+    if isinstance(delete, str | bytes) or not isinstance(delete, Iterable):
+        raise InvalidNameError(f"delete takes several keys, not {type(delete).__name__}")
+    keys = tuple(delete)
+    for key in keys:
+        if type(key) is not str:
+            raise InvalidNameError(f"a key must be a str, not {type(key).__name__}")
+    gone = tuple(dict.fromkeys(keys))
     for key in gone:
         if key in mapping:
             raise InvalidNameError(f"the key {key!r} is both set and deleted")
@@ -243,6 +255,8 @@ class Handle(ABC):
 
     async def set(self, key: str, value: Json) -> int:
         """Set one key; the new revision."""
+        if type(key) is not str:
+            self._split(key)  # refuses it, also where it could be no key of a dict
         return await self.update({key: value})
 
     async def update(
@@ -255,7 +269,7 @@ class Handle(ABC):
         nobody wrote after that call.
         """
         changes: dict[KeyScope, list[Operation]] = {}
-        for key, value in mapping.items():
+        for key, value in check_mapping("an update", mapping).items():
             scope, name = self._split(key)
             changes.setdefault(scope, []).append(Operation(b"S", name, encode_value(key, value)))
         for key in () if delete == () else gone_keys(mapping, delete):
@@ -291,7 +305,7 @@ class Handle(ABC):
         StaleSessionError (`.keys`), and nothing is written, where a changed key is not as the draft read it any more,
         unless `overwrite`.
         """
-        return Edit(self, overwrite=overwrite)
+        return Edit(self, overwrite=check_flag("overwrite", overwrite))
 
     async def apply(self, changes: Iterable[KeyChange]) -> None:
         """Write the changes of a draft in one step; StaleSessionError where a key is not as it was read any more."""
@@ -314,6 +328,7 @@ class Handle(ABC):
         A session and each of its namespaces are handles of their own: `SessionCache.flush` waits for all of them.
         FlushTimeoutError, DeadLetterError, WriteLostError.
         """
+        check_seconds("timeout", timeout)
         if self._ledger:
             with within(timeout):
                 await flush(self._tiers, [self._ledger], timeout)
@@ -352,7 +367,8 @@ class Handle(ABC):
     async def _try_write(
         self, changes: Mapping[KeyScope, list[Operation]], if_revision: int | None = None
     ) -> Written | Refused:
-        parts = self._parts(changes, b"" if if_revision is None else encode_revision(if_revision))
+        condition = b"" if if_revision is None else encode_revision(check_revision("if_revision", if_revision))
+        parts = self._parts(changes, condition)
         sent = list(parts.values())
         adds, pressure, hot = not only_deletes(sent), self._tiers.pressure, self._tiers.hot
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from sessioncache.deadline import check_seconds
 from sessioncache.errors import (
-    ConfigurationError,
     DurableTierUnavailableError,
     HotTierUnavailableError,
     LeaseUnavailableError,
@@ -36,8 +36,8 @@ class Lease:
 
     def __init__(self, tiers: Tiers, session: Session, place: Place, birth: bytes, ttl: float, wait: float) -> None:
         """`ttl`: seconds after which a silent holder has lost it; `wait`: seconds to wait for another one to end."""
-        self._ttl = _seconds("ttl", ttl, least=0.05, most=MAX_TTL)
-        self._wait = _seconds("wait", wait, least=0, most=86_400)
+        self._ttl = check_seconds("ttl", ttl, least=0.05, most=MAX_TTL)
+        self._wait = check_seconds("wait", wait)
         self._tiers = tiers
         self._session = session
         self._place = place
@@ -116,9 +116,3 @@ class Lease:
             if not held:
                 logger.warning("the run lease of a session was lost: what is still written under it is refused")
                 return
-
-
-def _seconds(name: str, value: object, *, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        raise ConfigurationError(f"{name} must be a number of seconds from {least:g} to {most:g}, not {value!r}")
-    return float(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from reprlib import repr as short
 
 from sessioncache.entries import StoredHead
 from sessioncache.errors import InvalidNameError
@@ -22,6 +23,8 @@ from sessioncache.tiers import Tiers
 
 _PAGE = 500
 """Sessions of one page of an iteration."""
+_MOST = 10**9
+"""Largest limit of a page."""
 _MOST_ROWS = 2_000
 """Most rows of SQL that one query returns, unless a whole list is asked for."""
 
@@ -147,6 +150,6 @@ def _position(one: Known, order: Order) -> Position:
 
 
 def _check_limit(limit: object) -> int | None:
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise InvalidNameError(f"limit must be a whole number from 0, or None, not {limit!r}")
+    if limit is not None and (type(limit) is not int or not 0 <= limit <= _MOST):
+        raise InvalidNameError(f"limit must be a whole number from 0 to {_MOST}, or None, not {short(limit)}")
     return limit

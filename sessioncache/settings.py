@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from sessioncache.errors import ConfigurationError
+from sessioncache.errors import ConfigurationError, InvalidNameError
+from sessioncache.names import check_name
 
 MAX_VALUE_BYTES = 1024 * 1024
 """Largest encoded value."""
@@ -20,6 +21,8 @@ OPERATION_ID_LIFETIME = 120
 """Seconds for which a call's operation id is remembered at least."""
 IDLE_TTL = 86_400.0
 """Seconds for which a clean scope stays in Redis where nobody says anything else."""
+_LONGEST = 10 * 366 * 86_400.0
+"""Longest time to live in seconds."""
 LAYOUT_VERSION = 1
 """The version of the layout of both tiers."""
 
@@ -48,6 +51,22 @@ def _check_positive(name: str, value: object, *, whole: bool) -> None:
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < math.inf:
         raise ConfigurationError(f"{name} must be a {'whole number' if whole else 'number'} above 0, not {value!r}")
+
+
+def _check_prefix(prefix: object) -> None:
+    if not isinstance(prefix, str) or not prefix or set(prefix) & set("{}\0"):
+        raise ConfigurationError("prefix must be a text that is not empty and has no braces")
+    try:
+        check_name("prefix", prefix)
+    except InvalidNameError as error:
+        raise ConfigurationError(str(error)) from None
+
+
+def _check_lives(**given: float | None) -> None:
+    """Redis counts them in milliseconds from now."""
+    for name, seconds in given.items():
+        if seconds is not None and seconds > _LONGEST:
+            raise ConfigurationError(f"{name} must be at most {_LONGEST:g} seconds, not {seconds!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +115,8 @@ class CacheSettings(_Settings):
             )
         if self.buckets > 16_384:
             raise ConfigurationError(f"buckets must be a whole number from 1 to 16384, not {self.buckets!r}")
-        if not isinstance(self.prefix, str) or not self.prefix or set(self.prefix) & set("{}\0"):
-            raise ConfigurationError("prefix must be a text that is not empty and has no braces")
+        _check_prefix(self.prefix)
+        _check_lives(idle_ttl=self.idle_ttl, temp_ttl=self.temp_ttl)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +149,5 @@ class WorkerSettings(_Settings):
     def check(self) -> None:
         if self.lease > 600 or self.flush_delay > 600:
             raise ConfigurationError("lease and flush_delay are at most 600 seconds")
+        _check_prefix(self.prefix)
+        _check_lives(idle_ttl=self.idle_ttl)

@@ -19,7 +19,7 @@ import msgspec
 
 from sessioncache.dates import DATE_MARK, json_of
 from sessioncache.errors import DamagedValueError, InvalidValueError, LimitExceededError
-from sessioncache.revisions import DIGITS
+from sessioncache.revisions import DIGITS, LARGEST
 from sessioncache.settings import MAX_VALUE_BYTES
 
 logger = logging.getLogger(__name__)
@@ -59,6 +59,34 @@ def encode_value(key: str, value: object) -> bytes:
             f"the value of {key!r} has {len(text)} bytes as JSON, at most {MAX_VALUE_BYTES} are allowed"
         )
     return text
+
+
+def check_mapping(what: str, given: object) -> Mapping[str, Any]:
+    """The mapping that a caller gave; InvalidValueError for anything else."""
+    if not isinstance(given, Mapping):
+        raise _unfit(what, given, "a mapping of keys to values")
+    return given
+
+
+def check_flag(what: str, given: object) -> bool:
+    """The bool that a caller gave; InvalidValueError for anything else: "false" would mean true."""
+    if type(given) is not bool:
+        raise _unfit(what, given, "a bool")
+    return given
+
+
+def check_revision(what: str, given: object) -> int:
+    """The revision that a caller gave; InvalidValueError for what never is one."""
+    if type(given) is not int:
+        raise _unfit(what, given, "a revision, which is an int")
+    if not 0 <= given <= LARGEST:
+        raise InvalidValueError(f"{what} must be a revision, from 0 to {LARGEST}", path=what, type_name="int")
+    return given
+
+
+def _unfit(what: str, given: object, wanted: str) -> InvalidValueError:
+    kind = type(given).__name__
+    return InvalidValueError(f"{what} must be {wanted}, not {kind}", path=what, type_name=kind)
 
 
 def decode_entry(value: bytes, key: str, session_id: str) -> Any:

@@ -15,6 +15,7 @@ from sessioncache.errors import (
     ConfigurationError,
     FlushTimeoutError,
     InvalidValueError,
+    SessionCacheError,
     SessionExistsError,
     SessionNotFoundError,
     StaleSessionError,
@@ -156,3 +157,19 @@ def test_an_interrupt_cancels_the_call_and_leaves_the_cache_usable(
         valkey.resume()
         interrupter.join()
     assert session.get("a") == 1
+
+
+def test_what_cannot_be_used_is_refused_as_without_threads(small_cache: SessionCache) -> None:
+    session = small_cache.create("ada", session_id="s1")
+    odd: Any = float("nan")
+    for call in (
+        lambda: session.flush(odd),
+        lambda: small_cache.flush(odd),
+        lambda: session.update({"a": 1}, if_revision=odd),
+        lambda: session.lease(ttl=odd).__enter__(),
+        lambda: small_cache.list(limit=odd),
+        lambda: small_cache.create(odd),
+        lambda: session.namespace(odd),
+    ):
+        with pytest.raises(SessionCacheError):
+            call()
