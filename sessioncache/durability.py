@@ -93,6 +93,9 @@ def _check_letters(pending: Pending, state: FlushState) -> None:
         raise DeadLetterError(
             f"the database refuses {len(keys)} values that were written: see `sessioncache dead list`", keys=keys
         )
+    if state.headless and not pending.settled(state):
+        told = "the database refuses the head (names, title, counters) of what was written, and nothing without it"
+        raise DeadLetterError(f"{told}: see `sessioncache dead list`", keys=tuple(pending.entries))
 
 
 async def _states(tiers: Tiers, part: list[tuple[Ledger, Pending]]) -> list[FlushState]:

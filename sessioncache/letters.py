@@ -9,14 +9,14 @@ from sessioncache.deadline import within
 from sessioncache.hot.calls import Operation, Part, Refused
 from sessioncache.hot.layout import Place, parents
 from sessioncache.hot.letters import Letters, RawLetter
-from sessioncache.revisions import encode_revision, revision_time
+from sessioncache.revisions import LARGEST, encode_revision, revision_time
 from sessioncache.scopes import ScopeKind, ScopeRef, hash_id
 from sessioncache.tiers import Tiers
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One entry that the database refuses; its value is not told."""
+    """One entry, or head, that the database refuses; its value is not told."""
 
     id: str
     scope: str
@@ -27,6 +27,7 @@ class DeadLetter:
     session: str
     namespace: str
     key: str
+    """Empty for a head."""
     revision: int
     attempts: int
     refused_at: datetime
@@ -34,6 +35,8 @@ class DeadLetter:
     """The driver's error class and SQLSTATE."""
     bytes: int
     """Size of the value."""
+    head: bool = False
+    """Whether it is the scope's own record (names, title, counters) that is refused, hence all of the scope."""
 
 
 class LetterBox:
@@ -49,16 +52,21 @@ class LetterBox:
         return sorted((_told(one) for one in raw), key=lambda letter: letter.refused_at)
 
     async def retry(self, letter_id: str) -> bool:
-        """Have the entry flushed again; False if there is no such letter."""
+        """Have the entry, or head, flushed again; False if there is no such letter."""
         raw = await self._find(letter_id)
-        return raw is not None and await self._letters.pardon(_place(self._tiers, raw), raw.key)
+        return raw is not None and await self._letters.pardon(_place(self._tiers, raw), raw.field)
 
     async def drop(self, letter_id: str) -> bool:
-        """Set the entry back to what SQL has; False if there is no such letter, or it was written again meanwhile."""
+        """Set the entry back to what SQL has; False if there is no such letter, or it was written again meanwhile.
+
+        Of a head: the whole scope, with the namespaces of a session, since SQL has taken nothing of it.
+        """
         raw = await self._find(letter_id)
         if raw is None:
             return False
         place = _place(self._tiers, raw)
+        if raw.is_head:
+            return await self._tiers.backlog.scrub(place, LARGEST)
         with within(self._tiers.settings.timeout):
             row = (await self._tiers.durable.evidence(place.ref, [raw.key])).rows.get(raw.key)
         text = row.text if row else b""
@@ -66,7 +74,7 @@ class LetterBox:
         part = Part(place, [operation], birth=raw.birth if place.ref.kind is ScopeKind.SESSION else b"")
         host = [Part(self._tiers.layout.host(place, raw.holder), birth=raw.birth)] if raw.holder else []
         outcome = await self._tiers.perform(lambda: self._tiers.hot.write([*host, part]))
-        return not isinstance(outcome, Refused) and await self._letters.pardon(place, raw.key)
+        return not isinstance(outcome, Refused) and await self._letters.pardon(place, raw.field)
 
     async def _find(self, letter_id: str) -> RawLetter | None:
         raw = await self._letters.read(range(self._tiers.settings.buckets))
@@ -74,7 +82,7 @@ class LetterBox:
 
 
 def _id(raw: RawLetter) -> str:
-    return hash_id("letter", raw.member, raw.key)[:12]
+    return hash_id("letter", raw.member, "\0" if raw.is_head else raw.key)[:12]
 
 
 def _told(raw: RawLetter) -> DeadLetter:
@@ -92,6 +100,7 @@ def _told(raw: RawLetter) -> DeadLetter:
         refused_at=revision_time(raw.refused_at),
         reason=raw.reason,
         bytes=raw.size,
+        head=raw.is_head,
     )
 
 

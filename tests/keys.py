@@ -147,19 +147,27 @@ class _Bucket:
         return {_text(member) for member in self.own[name].content} if name in self.own else set()
 
     def _resting(self) -> set[str]:
-        """Scopes of which only dead letters are dirty: they are pinned, and not in the index."""
+        """Scopes of which only dead letters are dirty, or whose head is one: they are pinned, and not in the index."""
         return {
             member
             for member, marks in self.marks.items()
-            if all(self._is_dead(member, mark) for mark in marks) and member not in self.dirty
+            if member not in self.dirty
+            and (self._is_headless(member) or all(self._is_dead(member, mark) for mark in marks))
         }
 
-    def _is_dead(self, member: str, mark: bytes) -> bool:
+    def _is_headless(self, member: str) -> bool:
+        """Whether the database refuses for good the head of a scope, or that of a namespace's session."""
+        scope = self.own.get(f"h:{member}")
+        session = scope.content.get(b"d") if scope else None
+        host = "s" + _text(session) if session else member
+        return self._is_dead(host, b"!", b"h" if host[0] == "s" else b"r")
+
+    def _is_dead(self, member: str, mark: bytes, field: bytes = b"") -> bool:
         """Whether the database refuses for good what a field holds now."""
         letters = self.own["dead"].content if "dead" in self.own else {}
         scope = self.own.get(f"h:{member}")
         letter: bytes = letters.get(member.encode() + mark, b"")
-        value: bytes = scope.content.get(mark, b"") if scope else b""
+        value: bytes = scope.content.get(field or mark, b"") if scope else b""
         return letter[DIGITS : DIGITS + 3] == b"|1|" and letter[:DIGITS] == value[:DIGITS]
 
     def _index(self) -> Iterator[str]:

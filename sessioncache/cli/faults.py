@@ -6,6 +6,7 @@ import argparse
 
 from sessioncache.cli.addresses import shown_url
 from sessioncache.cli.printing import note, plain, print_json
+from sessioncache.durable.errors import RIGHTS
 from sessioncache.errors import (
     ConfigurationError,
     DurableTierUnavailableError,
@@ -23,6 +24,10 @@ _REDIS_AWAY = """\
     the database can be looked at with `db current` and `db check`
   what to do: see that the server runs and can be reached from here, and that --redis or SESSIONCACHE_REDIS_URL
     names it, with its password; `sessioncache doctor` examines both tiers"""
+_RIGHTS = """\
+  what to do: grant the role of --database what it lacks.  Agents and workers need SELECT, INSERT, UPDATE and DELETE on
+    the tables of sessioncache, and USAGE on their schema; `db upgrade` needs CREATE on the schema, and to own the
+    tables.  `sessioncache doctor` names what is missing"""
 _DATABASE_AWAY = """\
   what still works: sessions that are in Redis, read and written; what is written waits there and is flushed later.
     `sessions show` finds those with --app and --user; so does `sessions export` those that never had a namespace
@@ -56,6 +61,8 @@ def _kind(error: SessionCacheError) -> str:
 
 def _help(error: SessionCacheError, options: argparse.Namespace) -> str:
     """Which tier it is, where it was looked for, what works without it, and what to do."""
+    if isinstance(error, DurableTierUnavailableError) and error._cause == RIGHTS:
+        return _RIGHTS
     if isinstance(error, DurableTierUnavailableError):
         return f"  the SQL database: {_address(options.database, options)}\n{_DATABASE_AWAY}"
     return f"  Redis or Valkey: {_address(options.redis, options)}\n{_REDIS_AWAY}"

@@ -68,7 +68,16 @@ def _print_list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:
 
 
 def _row(one: DeadLetter) -> Sequence[object]:
-    told = (one.id, one.scope, one.org, one.app, one.user, one.session, one.namespace, one.key)
+    told = (
+        one.id,
+        one.scope,
+        one.org,
+        one.app,
+        one.user,
+        one.session,
+        one.namespace,
+        "(head)" if one.head else one.key,
+    )
     return *told, one.reason, one.attempts, exact(one.refused_at)
 
 

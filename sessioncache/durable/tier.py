@@ -16,6 +16,7 @@ from sessioncache.durable.engine import create_engine, prepare_engine
 from sessioncache.durable.errors import RefusedDataError
 from sessioncache.durable.flushing import FlushResult
 from sessioncache.durable.reading import Evidence
+from sessioncache.durable.rights import missing_rights
 from sessioncache.durable.transactions import abandonable, finished, tidy_file, writing
 from sessioncache.durable.transactions import reading as reading_transaction
 from sessioncache.entries import Dirt, StoredHead, StoredScope
@@ -169,6 +170,12 @@ class DurableTier:
             async with writing(self.engine, self._lock_timeout) as connection:
                 await flushing.flush(connection, batch, prepared, read_after=read_after, max_age=self._max_age)
                 raise _TakenBack
+
+    @_whole
+    async def missing_rights(self) -> list[str]:
+        """What our role may not do and agents and workers do, in the words of GRANT."""
+        async with reading_transaction(self.engine) as connection:
+            return await missing_rights(connection)
 
     @_whole
     async def note(self, name: str, value: str) -> None:

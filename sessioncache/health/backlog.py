@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sessioncache.figures import told_seconds
 from sessioncache.health.finding import Finding, bad, good, warning
@@ -36,6 +36,19 @@ def judge_workers(workers: Sequence[WorkerPulse], *, embedded: bool = False) -> 
         advice = "find out what became of them; a heartbeat is forgotten after an hour"
         return warning("workers", f"{found}; {len(late)} silent for up to {told_seconds(late[-1])}", advice)
     return good("workers", found)
+
+
+def judge_flushing(workers: Sequence[WorkerPulse], ailing: Mapping[str, str]) -> Finding:
+    """What the workers say of their work; `ailing`: scopes that cannot be flushed, by name, and why."""
+    living = [one for one in workers if one.alive]
+    told = sorted({f"{tier} is away: {cause}" for one in living for tier, cause in one.away.items()})
+    told += sorted({f"the {job} of {one.name} fails: {cause}" for one in living for job, cause in one.failing.items()})
+    told += [f"{name} cannot be flushed: {cause}" for name, cause in ailing.items()]
+    more = sum(one.ailing_in_all for one in living) - len(ailing)
+    if not told:
+        return good("flushing", "the workers tell of nothing amiss")
+    found = "; ".join(told) + (f"; and {more} scopes more" if ailing and more > 0 else "")
+    return bad("flushing", found, "see to the cause: workers try again by themselves, and nothing is lost")
 
 
 def judge_oldest(age: float | None, delay: float, settings: CacheSettings) -> Finding:

@@ -17,9 +17,20 @@ def judge_database(facts: SqlFacts) -> Finding:
         return bad("database", f"{found} is too old", f"use {facts.kind} {'.'.join(map(str, oldest))} or later")
     if facts.standby:
         return bad("database", f"{found} is a standby: it takes no writes", "use the primary's URL")
+    if facts.read_only:
+        advice = "nothing, if that is intended: workers go on when it ends; else see default_transaction_read_only"
+        return bad("database", f"{found} is set read-only: nothing is flushed", advice)
     if facts.encoding != "UTF8":
         return bad("database", f"{found} has encoding {facts.encoding}", "use a database created with ENCODING 'UTF8'")
     return good("database", f"{found}, driver {facts.driver}")
+
+
+def judge_rights(facts: SqlFacts) -> Finding:
+    """Whether the role of the URL may do what agents and workers do."""
+    if not facts.missing_rights:
+        return good("rights", "all that agents and workers need")
+    told = ", ".join(facts.missing_rights)
+    return bad("rights", f"the role of the URL lacks: {told}", "grant them; workers try again by themselves")
 
 
 def judge_schema(facts: SqlFacts) -> Finding:

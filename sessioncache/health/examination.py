@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sessioncache.deadline import within
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError, HotTierUnavailableError
-from sessioncache.health.backlog import judge_dirty, judge_letters, judge_oldest, judge_workers
+from sessioncache.health.backlog import judge_dirty, judge_flushing, judge_letters, judge_oldest, judge_workers
 from sessioncache.health.both_tiers import judge_buckets, judge_clocks, judge_incarnations, judge_layout
-from sessioncache.health.durable_tier import judge_database, judge_schema
+from sessioncache.health.durable_tier import judge_database, judge_rights, judge_schema
 from sessioncache.health.finding import Finding, Report, bad
 from sessioncache.health.hot_tier import judge_eviction, judge_memory, judge_persistence, judge_redis, judge_refusals
 from sessioncache.health.redis_facts import RedisFacts, read_redis, where_redis
@@ -76,7 +76,7 @@ def _of_redis(hot: RedisFacts | Away, targets: Targets) -> list[Finding]:
 def _of_database(durable: SqlFacts | Away) -> list[Finding]:
     if isinstance(durable, Away):
         return [durable.finding]
-    return [judge_database(durable), judge_schema(durable)]
+    return [judge_database(durable), judge_rights(durable), judge_schema(durable)]
 
 
 def _of_both(
@@ -105,6 +105,7 @@ def _of_backlog(hot: RedisFacts, targets: Targets, settings: CacheSettings) -> l
     pulse = hot.pulse
     return [
         judge_workers(pulse.workers, embedded=bool(targets.embedded)),
+        judge_flushing(pulse.workers, hot.ailing),
         judge_oldest(pulse.oldest_age, hot.delay, settings),
         judge_dirty(pulse.dirty_scopes, settings),
         judge_letters(pulse.dead_letters),

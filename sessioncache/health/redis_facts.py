@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.faults import is_repeatable
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.link import Argument, HotLink, Reply, pairs_of, parse_info
-from sessioncache.hot.vitals import Pulse, Vitals
+from sessioncache.hot.vitals import Pulse, Vitals, WorkerPulse
 from sessioncache.settings import CacheSettings, WorkerSettings
 
 _SECTIONS = ("server", "memory", "persistence", "replication")
@@ -34,6 +34,8 @@ class RedisFacts:
     pulse: Pulse | None = None
     """None where our scripts cannot run; `problem` says why."""
     problem: str = ""
+    ailing: Mapping[str, str] = field(default_factory=dict)
+    """Scopes that workers cannot flush, by name, and why."""
 
 
 async def read_redis(link: HotLink, settings: CacheSettings) -> RedisFacts:
@@ -44,7 +46,8 @@ async def read_redis(link: HotLink, settings: CacheSettings) -> RedisFacts:
     clock, record, delay, *rest = (None if isinstance(reply, Exception) else reply for reply in replies)
     info, config = rest[: len(_SECTIONS)], rest[len(_SECTIONS) :]
     recorded = _texts(record)
-    pulse, problem = await _read_pulse(link, _recorded_layout(layout, recorded))
+    layout = _recorded_layout(layout, recorded)
+    pulse, problem = await _read_pulse(link, layout)
     return RedisFacts(
         where=where_redis(link),
         info={name: value for section in info if section for name, value in parse_info(section).items()},
@@ -54,6 +57,7 @@ async def read_redis(link: HotLink, settings: CacheSettings) -> RedisFacts:
         delay=int(delay) / 1_000_000 if delay else WorkerSettings().flush_delay,
         pulse=pulse,
         problem=problem,
+        ailing=await _read_ailing(link, layout, pulse.workers) if pulse else {},
     )
 
 
@@ -87,6 +91,23 @@ async def _read_pulse(link: HotLink, layout: Layout) -> tuple[Pulse | None, str]
         if is_repeatable(error):
             raise
         return None, str(error)
+
+
+async def _read_ailing(link: HotLink, layout: Layout, workers: Sequence[WorkerPulse]) -> dict[str, str]:
+    """What living workers cannot flush, by the names that the scopes' hashes tell."""
+    told = {(bucket, member): cause for one in workers if one.alive for bucket, member, cause in one.ailing}
+    commands = [(b"HMGET", layout.hash(*scope), b"a", b"w", b"s", b"g") for scope in told]
+    replies = await link.exchange(commands, {})
+    return {_named(member, reply): cause for ((_, member), cause), reply in zip(told.items(), replies, strict=True)}
+
+
+def _named(member: str, reply: Reply) -> str:
+    if isinstance(reply, Exception):
+        return f"scope {member}"
+    app, user, session, space = (part.decode() if part else "" for part in reply)
+    kinds = {"a": f"the scope of app {app!r}", "u": f"the scope of user {user!r} in app {app!r}"}
+    named = f"session {session!r} of user {user!r} in app {app!r}"
+    return kinds.get(member[0], f"namespace {space!r} of {named}" if space else named)
 
 
 def _offset(clock: Reply, began: float, ended: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
@@ -19,13 +19,17 @@ from sessioncache.durable.engine import create_engine
 from sessioncache.durable.errors import RefusedDataError, translated
 from sessioncache.durable.layout import read_layout
 from sessioncache.durable.reading import read_clock
+from sessioncache.durable.rights import missing_rights
 from sessioncache.durable.transactions import abandonable
 from sessioncache.errors import DurableTierUnavailableError
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _STEP = 0.001
 """Seconds by which a clock that tells milliseconds may be behind."""
-_POSTGRESQL = text("SELECT current_setting('server_version'), current_setting('server_encoding'), pg_is_in_recovery()")
+_POSTGRESQL = text(
+    "SELECT current_setting('server_version'), current_setting('server_encoding'), pg_is_in_recovery(),"
+    " current_setting('transaction_read_only') = 'on'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,10 @@ class SqlFacts:
     """Of the schema; None: there is none."""
     encoding: str = "UTF8"
     standby: bool = False
+    read_only: bool = False
+    """Whether its operator has set it so."""
+    missing_rights: Sequence[str] = ()
+    """What the role of the URL may not do and agents and workers do."""
     layout: Mapping[str, str] | None = None
     """What this database was set up with; None where it cannot tell, as the next two."""
     fences: Mapping[int, str] | None = None
@@ -116,6 +124,7 @@ async def _read_all(connection: AsyncConnection, where: str) -> SqlFacts:
         fences=await _fences(connection) if schema.fence.name in there else None,
         history=await _history(connection, clock) if schema.incarnation.name in there else None,
         offset=offset,
+        missing_rights=await missing_rights(connection),
     )
 
 
@@ -123,10 +132,15 @@ async def _server(connection: AsyncConnection) -> dict[str, Any]:
     if connection.dialect.name == "sqlite":
         (told,) = (await connection.exec_driver_sql("SELECT sqlite_version()")).one()
         return {"kind": "SQLite", "version": told, "driver": f"aiosqlite {version('aiosqlite')}"}
-    told, encoding, standby = (await connection.execute(_POSTGRESQL)).one()
-    number = told.split()[0]
-    driver = f"psycopg {version('psycopg')}"
-    return {"kind": "PostgreSQL", "version": number, "driver": driver, "encoding": encoding, "standby": standby}
+    told, encoding, standby, read_only = (await connection.execute(_POSTGRESQL)).one()
+    return {
+        "kind": "PostgreSQL",
+        "version": told.split()[0],
+        "driver": f"psycopg {version('psycopg')}",
+        "encoding": encoding,
+        "standby": standby,
+        "read_only": read_only,
+    }
 
 
 def _tables_there(connection: Any) -> set[str]:

@@ -201,6 +201,13 @@ class Backlog:
         replies = await self.link.exchange([(b"HGET", self.layout.control(b), b"incarnation") for b in buckets], {})
         return {b: reply.decode() for b, reply in zip(buckets, replies, strict=True) if isinstance(reply, bytes)}
 
+    async def accuse_head(self, dirt: Dirt, reason: str, *, attempts: int) -> bool:
+        """Note that the database refused the head of a scope (of its session) as data; whether it is a dead letter."""
+        member = ScopeKind.SESSION.value + dirt.holder if dirt.holder else dirt.kind.value + dirt.scope_id
+        keys = [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, member)]
+        args = (b"!", encode_revision(dirt.head.revision), attempts, reason.encode())
+        return bool((await self.link.call(load_script("accuse"), keys, args))[2])
+
     async def claims_of(self, buckets: Sequence[int]) -> dict[str, int]:
         """Scopes that each worker holds a claim on."""
         held: dict[str, int] = {}

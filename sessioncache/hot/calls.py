@@ -262,6 +262,8 @@ class FlushState:
     marks: int
     dead: dict[str, bytes] = field(default_factory=dict)
     """Keys that the database refuses: the revision refused."""
+    headless: bool = False
+    """Whether it refuses the head, hence all of the scope."""
 
 
 @dataclass(frozen=True, slots=True)

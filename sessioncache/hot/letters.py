@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sessioncache.dates import json_size
-from sessioncache.hot.layout import Layout, Place, user_field
+from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.link import HotLink, pairs_of
 from sessioncache.hot.scripts import load_script
 from sessioncache.revisions import DIGITS, decode_revision
@@ -14,6 +14,7 @@ from sessioncache.revisions import DIGITS, decode_revision
 _MEMBER = 33
 """Characters of a scope's kind and id."""
 _IDENTITY = (b"o", b"a", b"w", b"s", b"g", b"d")
+_OF_HEAD = b"!"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,13 @@ class RawLetter:
     """Of a namespace: the id of its session's scope."""
     birth: bytes
     size: int
+    field: bytes
+    """Of the scope's hash; `!` for its head, which has no key."""
+
+    @property
+    def is_head(self) -> bool:
+        """Whether the head is refused, hence all of the scope."""
+        return self.field == _OF_HEAD
 
 
 class Letters:
@@ -53,17 +61,24 @@ class Letters:
         if not dead:
             return []
         commands = [
-            (b"HMGET", self._layout.hash(b, name[:_MEMBER].decode()), *_IDENTITY, b"b", name[_MEMBER:])
+            (b"HMGET", self._layout.hash(b, name[:_MEMBER].decode()), *_IDENTITY, b"b", _version_field(name))
             for b, name, _ in dead
         ]
         hashes = await self._link.exchange(commands, {})
         letters = [_letter(*one, of_hash) for one, of_hash in zip(dead, hashes, strict=True)]
         return [letter for letter in letters if letter is not None]
 
-    async def pardon(self, place: Place, key: str) -> bool:
-        """Take a letter back, so that its entry is flushed again; whether there was one."""
-        reply = await self._link.call(load_script("pardon"), [place.control, place.hash], [user_field(key)])
-        return bool(reply[1])
+    async def pardon(self, place: Place, field: bytes) -> bool:
+        """Take a letter back, so that its entry, or head, is flushed again; whether there was one."""
+        return bool((await self._link.call(load_script("pardon"), [place.control, place.hash], [field]))[1])
+
+
+def _version_field(name: bytes) -> bytes:
+    """The field of a scope's hash that tells whether a letter still holds."""
+    field = name[_MEMBER:]
+    if field != _OF_HEAD:
+        return field
+    return b"h" if name[:1] == b"s" else b"r"
 
 
 def _letter(bucket: int, name: bytes, value: bytes, of_hash: list[bytes | None]) -> RawLetter | None:
@@ -88,4 +103,5 @@ def _letter(bucket: int, name: bytes, value: bytes, of_hash: list[bytes | None])
         holder=holder,
         birth=birth,
         size=json_size(entry[DIGITS:]),
+        field=name[_MEMBER:],
     )

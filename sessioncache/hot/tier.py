@@ -379,5 +379,7 @@ def _content(flat: list[bytes]) -> Content:
 
 def _flush_state(reply: Reply) -> FlushState:
     _, incarnation, of_hash, flushed_through, marks, dead = reply
-    letters = {field[1:].decode(): revision for field, revision in zip(dead[::2], dead[1::2], strict=True)}
-    return FlushState(incarnation, of_hash, flushed_through, marks, letters)
+    letters = dict(zip(dead[::2], dead[1::2], strict=True))
+    headless = letters.pop(b"!", None) is not None
+    refused = {field[1:].decode(): revision for field, revision in letters.items()}
+    return FlushState(incarnation, of_hash, flushed_through, marks, refused, headless)

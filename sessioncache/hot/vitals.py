@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.link import HotLink, Reply
@@ -36,6 +36,13 @@ class WorkerPulse:
     pid: int | None
     age: float
     """Seconds since the heartbeat."""
+    away: Mapping[str, str] = field(default_factory=dict)
+    """Tiers that it cannot use, and why."""
+    failing: Mapping[str, str] = field(default_factory=dict)
+    """What it does beside flushing that fails, and why."""
+    ailing: Sequence[tuple[int, str, str]] = ()
+    """Some of the scopes that it cannot flush: bucket, member, why."""
+    ailing_in_all: int = 0
 
     @property
     def alive(self) -> bool:
@@ -140,8 +147,8 @@ class Vitals:
         for _ in range(_SCANS):
             control = self._layout.control(0)
             cursor, pairs = await self._link.command(b"HSCAN", control, cursor, b"MATCH", b"w:*", b"COUNT", _SCAN)
-            for field, beat in zip(pairs[::2], pairs[1::2], strict=True):
-                name = field[2:].decode()
+            for named, beat in zip(pairs[::2], pairs[1::2], strict=True):
+                name = named[2:].decode()
                 found[name] = _worker(name, beat, now)
             if cursor == b"0":
                 break
@@ -187,7 +194,16 @@ def _bucket(reply: Reply) -> _Bucket:
 def _worker(name: str, beat: bytes, now: int) -> WorkerPulse:
     at, _, about = beat.partition(b"|")
     told = json.loads(about or b"{}")
-    return WorkerPulse(name, str(told.get("host", "")), told.get("pid"), max(0.0, (now - int(at)) / 1_000_000))
+    return WorkerPulse(
+        name,
+        str(told.get("host", "")),
+        told.get("pid"),
+        max(0.0, (now - int(at)) / 1_000_000),
+        away=told.get("away", {}),
+        failing=told.get("failing", {}),
+        ailing=[(bucket, member, cause) for bucket, member, cause, *_ in told.get("ailing", [])],
+        ailing_in_all=told.get("ailing_in_all", 0),
+    )
 
 
 def _pulse(now: int, buckets: Sequence[_Bucket], workers: Sequence[WorkerPulse], server: ServerPulse) -> Pulse:

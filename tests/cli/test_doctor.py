@@ -33,8 +33,8 @@ from tests.servers import RedisServer, free_port
 from tests.waiting import wait_until
 
 REDIS_ALONE = ["redis", "eviction", "persistence", "memory"]
-SQL_ALONE = ["database", "schema"]
-BACKLOG = ["workers", "oldest-dirty", "dirty", "dead-letters"]
+SQL_ALONE = ["database", "rights", "schema"]
+BACKLOG = ["workers", "flushing", "oldest-dirty", "dirty", "dead-letters"]
 NAMES = [*REDIS_ALONE, *SQL_ALONE, "layout", "buckets", "incarnations", "clocks", *BACKLOG]
 PASSWORD = "hush%2Fhush"
 

@@ -33,6 +33,16 @@ def refuse_poison(database_url: str) -> None:
         execute(database_url, f"ALTER TABLE sessioncache_state {check}")
 
 
+def refuse_title(database_url: str) -> None:
+    """Refuse the title `bad`, in the head of a session."""
+    if database_url.startswith("sqlite"):
+        for event in ("INSERT", "UPDATE"):
+            when = f"BEFORE {event} ON sessioncache_session WHEN NEW.title = 'bad'"
+            execute(database_url, f"CREATE TRIGGER bad_{event} {when} BEGIN SELECT RAISE(ABORT, 'bad'); END")
+    else:
+        execute(database_url, "ALTER TABLE sessioncache_session ADD CONSTRAINT bad CHECK (title <> 'bad') NOT VALID")
+
+
 def accept_poison(database_url: str) -> None:
     """Refuse it no longer."""
     if database_url.startswith("sqlite"):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from sessioncache import DeadLetterError, SessionCache
+from sessioncache import DeadLetterError, SessionCache, SessionNotFoundError
 from tests.conftest import StartPostgreSQL
 from tests.helpers import (
     Urls,
@@ -23,7 +23,7 @@ from tests.helpers import (
     upgrade,
 )
 from tests.rules.commands import run
-from tests.rules.poison import accept_poison, refuse_poison
+from tests.rules.poison import accept_poison, refuse_poison, refuse_title
 from tests.waiting import wait_until_async
 
 GOOD = 500
@@ -118,6 +118,30 @@ async def test_r10_a_newer_write_and_a_delete_of_the_session_end_a_letter(urls: 
         await cache.flush(60)
     assert (await run(urls, "dead", "list")).said == {"letters": []}
     assert stored_values(urls.database, session("ada", "bad")) == {}
+
+
+async def test_r10_a_head_that_is_refused_is_told_retried_dropped_and_holds_nobody_up(urls: Urls) -> None:
+    refuse_title(urls.database)
+    async with connect(urls) as cache:
+        await create_many(cache, 20)
+        bad = await cache.create("ada", session_id="bad", title="bad", state={"b": 1})
+        new = await cache.create("ada", session_id="new", title="bad", state={"b": 1})
+        await drain(urls)
+        assert count_good(urls) == 20
+        for handle in (bad, new):
+            with pytest.raises(DeadLetterError, match="head"):
+                await handle.flush(5)
+        letters = {one["session"]: one for one in (await run(urls, "dead", "list")).said["letters"]}
+        assert [(one["head"], one["key"]) for one in letters.values()] == [(True, "")] * 2
+        assert (await run(urls, "dead", "drop", letters["new"]["id"])).said == {"dropped": [letters["new"]["id"]]}
+        with pytest.raises(SessionNotFoundError):
+            await cache.get("ada", "new")
+        await bad.rename("good")
+        await drain(urls)
+        await bad.flush(5)
+    assert stored_values(urls.database, session("ada", "bad")) == {"b": 1}
+    assert (await run(urls, "dead", "list")).said == {"letters": []}
+    assert dirty(urls.redis) == 0
 
 
 async def test_r10_an_outage_makes_no_letter(valkey_url: str, start_postgresql: StartPostgreSQL) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -13,7 +14,11 @@ import pytest
 from sessioncache_worker import FlushWorker
 
 from sessioncache import SessionCache
+from sessioncache.health.examination import examine
+from sessioncache.health.finding import Level
+from sessioncache.health.targets import find_targets
 from sessioncache.outages import SQL
+from sessioncache.settings import CacheSettings
 from tests.helpers import Urls, connect, execute, fetch, open_worker, raw, session, stored_values
 from tests.races.locks import locked_row
 from tests.rules.poison import OUTAGES, fail_at_poison
@@ -47,6 +52,12 @@ def least(pg_urls: Urls) -> Urls:
     return Urls(pg_urls.redis, pg_urls.database.replace("postgres@", f"{ROLE}@"))
 
 
+async def found(urls: Urls) -> dict[str, str]:
+    """What `doctor` finds bad."""
+    report = await examine(find_targets(urls.redis, urls.database, "."), CacheSettings())
+    return {one.name: one.found for one in report.findings if one.level is Level.BAD}
+
+
 async def create(cache: SessionCache, number: int, name: str = "good") -> None:
     """Sessions with one key each."""
     await asyncio.gather(*(cache.create("ada", session_id=f"{name}{n}", state={"a": n}) for n in range(number)))
@@ -70,7 +81,11 @@ async def test_r10_a_right_that_is_taken_away_for_a_while_makes_no_letter(pg_url
         execute(pg_urls.database, f"REVOKE INSERT ON sessioncache_state FROM {ROLE}")
         await create(cache, 20)
         await wait_until_async(lambda: SQL in worker._outages, 30, "the worker has seen the outage")
-        assert "lacks a right" in worker._outages.causes()[SQL]
+        assert "lacks INSERT on sessioncache_state" in worker._outages.causes()[SQL]
+        await worker._tiers.backlog.beat(worker.name, json.dumps(worker._about()))
+        told = await found(least)
+        assert told["rights"].endswith("lacks: INSERT on sessioncache_state")
+        assert "the SQL database is away: " in told["flushing"]
         assert letters(pg_urls) == []
         execute(pg_urls.database, f"GRANT INSERT ON sessioncache_state TO {ROLE}")
         await cache.flush(60)
@@ -88,7 +103,8 @@ async def test_r10_one_scope_that_meets_an_outage_is_set_apart_told_and_no_lette
             await wait_until_async(lambda: durable(pg_urls) == 10, 40, "the good ones are durable")
             await wait_until_async(lambda: worker.flusher.isolation.ailing(), 40, "the bad one is told")
             assert list(worker.flusher.isolation.ailing()) == [(bad_scope.bucket, bad_scope.member)]
-            assert worker._about()["ailing"][0][1] == bad_scope.member
+            await worker._tiers.backlog.beat(worker.name, json.dumps(worker._about()))
+            assert "session 'bad' of user 'ada' in app 'app' cannot be flushed: " in (await found(pg_urls))["flushing"]
             await create(cache, 10, "later")
             await wait_until_async(lambda: durable(pg_urls) == 20, 40, "others are flushed all the while")
             assert letters(pg_urls) == []

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from sessioncache.hot.calls import Dropped
 from sessioncache.hot.layout import Place
-from sessioncache.revisions import decode_revision
+from sessioncache.revisions import LARGEST, decode_revision
 from tests.scripts.bench import BUCKETS, START, Bench, drop, put
+from tests.scripts.spaces import with_dirty_namespaces, write
 
 
 async def poisoned(bench: Bench) -> Place:
@@ -129,7 +131,7 @@ async def test_a_suspect_that_is_accepted_after_all_leaves_no_letter(bench: Benc
 async def test_a_pardoned_letter_is_flushed_again_now(bench: Bench) -> None:
     place = await poisoned(bench)
     bench.clock.move(50)
-    assert await bench.letters.pardon(place, "bad")
+    assert await bench.letters.pardon(place, b"=bad")
     assert bench.due(place) == bench.since(place) == bench.clock.micros
     assert [entry.key for entry in (await bench.dirt(place)).entries] == ["bad"]
     assert (await bench.flush(place)).left == 0
@@ -137,7 +139,7 @@ async def test_a_pardoned_letter_is_flushed_again_now(bench: Bench) -> None:
 
 async def test_a_pardon_of_what_is_no_letter_changes_nothing(bench: Bench) -> None:
     place = await poisoned(bench)
-    assert not await bench.letters.pardon(place, "good")
+    assert not await bench.letters.pardon(place, b"=good")
     assert bench.due(place) is None
 
 
@@ -174,7 +176,7 @@ async def test_flushed_through_never_passes_a_letter_or_a_suspect(bench: Bench, 
     good = [one for one in dirt.entries if one.key == "good"]
     await bench.acknowledge(replace(dirt, entries=good, left_out=dirt.left_out or len(good) < len(dirt.entries)))
     assert bench.field(place, "f") == b""
-    await bench.letters.pardon(place, "bad")
+    await bench.letters.pardon(place, b"=bad")
     await bench.flush(place)
     assert decode_revision(bench.field(place, "f")) == dirt.head.revision
 
@@ -244,3 +246,98 @@ async def test_as_many_letters_as_a_scope_has_keys_rest(bench: Bench) -> None:
     assert (await bench.acknowledge(replace(dirt, entries=[], left_out=True))).left == 9_000
     assert bench.due(place) is None
     assert len(await letters(bench)) == 9_000
+
+
+# ---- heads
+
+
+async def beheaded(bench: Bench, place: Place, attempts: int = 1) -> None:
+    """The head of a scope becomes a dead letter."""
+    dirt = await bench.dirt(place)
+    assert await bench.backlog.accuse_head(dirt, "why", attempts=attempts) is (attempts == 1)
+
+
+async def session_with_space(bench: Bench) -> tuple[Place, Place]:
+    """A session that SQL knows, and a namespace of it; both are dirty."""
+    (space,) = await with_dirty_namespaces(bench, "n")
+    await write(bench, space, put("n", "1"))
+    return bench.session(), space
+
+
+@pytest.mark.parametrize("kind", ["session", "user", "app"])
+async def test_a_scope_whose_head_is_refused_rests_as_a_whole_until_it_is_written_anew(bench: Bench, kind: str) -> None:
+    place = getattr(bench, kind)()
+    if kind == "session":
+        await bench.create(place, put("a", "1"))
+    else:
+        await bench.install(place)
+        await bench.write(place, put("a", "1"))
+    marks = bench.marks(place)
+    await beheaded(bench, place)
+    assert (bench.due(place), bench.since(place), bench.marks(place)) == (None, None, marks)
+    assert bench.ttl(place.hash) is None
+    (letter,) = await bench.letters.read(range(BUCKETS))
+    assert (letter.is_head, letter.key, letter.attempts, letter.user) == (True, "", 1, "" if kind == "app" else "u")
+    (state,) = await bench.hot.flush_state([place])
+    assert (state.headless, state.dead, bench.due(place)) == (True, {}, None)
+    bench.clock.move(1)
+    await bench.write(place, put("b", "1"))
+    assert [entry.key for entry in (await bench.dirt(place)).entries] == ["a", "b"]
+    assert await bench.letters.read(range(BUCKETS)) == []
+    assert (await bench.flush(place)).left == 0
+    assert raw_letters(bench, place) == {}
+
+
+async def test_a_head_that_is_refused_less_often_is_still_claimed(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place)
+    await beheaded(bench, place, attempts=2)
+    assert bench.due(place) is not None
+    assert await bench.letters.read(range(BUCKETS)) == []
+    (state,) = await bench.hot.flush_state([place])
+    assert not state.headless
+
+
+async def test_a_head_that_has_changed_since_the_reading_is_not_accused(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place)
+    dirt = await bench.dirt(place)
+    bench.clock.move(1)
+    await bench.write(place, put("a", "1"))
+    assert not await bench.backlog.accuse_head(dirt, "why", attempts=1)
+    assert raw_letters(bench, place) == {}
+
+
+async def test_with_the_head_of_a_session_its_namespaces_rest_and_wake(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.backlog.accuse_head(await bench.dirt(space), "why", attempts=1)
+    assert (bench.due(session), bench.due(space), bench.since(space)) == (None, None, None)
+    (state,) = await bench.hot.flush_state([space])
+    assert state.headless
+    assert await bench.letters.pardon(session, b"!")
+    assert bench.due(session) == bench.due(space) == bench.since(space) == bench.clock.micros
+
+
+async def test_what_wakes_the_head_of_a_session_wakes_its_namespaces_once_it_is_flushed(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.backlog.accuse_head(await bench.dirt(space), "why", attempts=1)
+    bench.clock.move(1)
+    await bench.write(session, put("a", "2"))
+    assert bench.due(space) is None
+    await bench.flush(session)
+    assert bench.due(space) == bench.clock.micros
+
+
+async def test_a_scope_that_was_claimed_before_its_head_died_is_not_read(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.backlog.accuse_head(await bench.dirt(space), "why", attempts=1)
+    found = await bench.backlog.read_dirt([(one.ref.bucket, one.ref.member) for one in (session, space)])
+    assert [type(one) for one in found] == [Dropped, Dropped]
+
+
+async def test_what_is_scrubbed_takes_the_letter_on_its_head_and_its_namespaces_along(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.backlog.accuse_head(await bench.dirt(space), "why", attempts=1)
+    assert await bench.backlog.scrub(session, LARGEST)
+    assert raw_letters(bench, session) == {}
+    assert bench.raw.exists(session.hash, space.hash) == 0

@@ -30,8 +30,8 @@ class Bisector:
         except RefusedDataError as error:
             reason = str(error)
         if not await self._takes(replace(dirt, entries=[]), read_after):
-            told = f"the database refuses the head of scope {dirt.rows_id}: {reason}"
-            raise DurableTierUnavailableError(told, _partial=True)
+            await self._accuse_head(dirt, reason)
+            return FlushResult([])
         refused = await self._refused(dirt, dirt.entries, read_after)
         if not refused:
             # Nothing in it is refused by itself: it will be tried again, whole.
@@ -47,6 +47,10 @@ class Bisector:
         dead = await self._backlog.accuse(dirt, entry.key, entry.revision, reason, attempts=self._max_attempts)
         if dead:
             logger.error("dead letter: the database refuses a key of scope %s (%s)", dirt.scope_id, reason)
+
+    async def _accuse_head(self, dirt: Dirt, reason: str) -> None:
+        if await self._backlog.accuse_head(dirt, reason, attempts=self._max_attempts):
+            logger.error("dead letter: the database refuses the head of scope %s (%s)", dirt.rows_id, reason)
 
     async def _refused(self, dirt: Dirt, entries: Sequence[Entry], read_after: int) -> list[Entry]:
         """The entries that the database refuses, found by trying ever smaller parts and taking them back."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tenacity import wait_random_exponential
 
 from sessioncache.deadline import within
-from sessioncache.durable.errors import LOGIN
+from sessioncache.durable.errors import LOGIN, RIGHTS
 from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import (
     ConfigurationError,
@@ -160,7 +160,7 @@ class FlushWorker:
                 if self._is_final(error):
                     raise
                 failures += 1
-                self._note(error, failures)
+                await self._note(error, failures)
                 await self._back_off(pauses(_Attempt(failures)))  # type: ignore[arg-type]
         self.flusher.isolation.wind_down()
         await self.flusher.isolation.finished()
@@ -182,16 +182,23 @@ class FlushWorker:
             isinstance(error, ConfigurationError) and not (started and error._login)
         )
 
-    def _note(self, error: Exception, failures: int) -> None:
+    async def _note(self, error: Exception, failures: int) -> None:
         """Tell the log what failed."""
         if isinstance(error, DurableTierUnavailableError):
-            self._outages.away(SQL, str(error))
+            lacks = await self._missing_rights() if error._cause == RIGHTS and SQL not in self._outages else ""
+            self._outages.away(SQL, f"{error}{lacks}")
         elif isinstance(error, SessionCacheError):
             self._outages.away(REDIS, str(error))
         elif failures & (failures - 1) == 0:
             # Not its text, which may quote what is state.
             where = "".join(traceback.format_tb(error.__traceback__))
             logger.error("a round of the worker failed: %s\n%s", type(error).__name__, where)
+
+    async def _missing_rights(self) -> str:
+        with suppress(DurableTierUnavailableError), within(_TIMEOUT):
+            missing = await self._tiers.durable.missing_rights()
+            return f"; it lacks {', '.join(missing)}" if missing else ""
+        return ""
 
     async def _note_success(self, *, flushed: bool) -> None:
         """Tell the log of a tier that is back."""

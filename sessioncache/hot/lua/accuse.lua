@@ -1,21 +1,27 @@
 #!lua flags=allow-oom
 -- include: prelude
--- Notes that the database refused an entry as data; after enough attempts it is a dead letter.
+-- Notes that the database refused an entry, or a head, as data; after enough attempts it is a dead letter.
 --
 -- KEYS   control of the bucket, hash of the scope
--- ARGV   field, revision that was refused, attempts that make a letter, reason
--- Reply  {'ok', attempts so far, whether it is dead}: 0 attempts when the entry has been written again since
--- Guards R10 (what is refused is set apart; it stays dirty and pinned)
+-- ARGV   field ('!' for the head), revision that was refused (of a head: the scope revision at the reading), attempts that make
+--        a letter, reason
+-- Reply  {'ok', attempts so far, whether it is dead}: 0 attempts when it has been written again since
+-- Guards R10 (what is refused is set apart; it stays dirty and pinned; with a session's head all of its namespaces)
 
 local base, member = names(KEYS[1], KEYS[2])
-local value = call('HGET', KEYS[2], ARGV[1])
-if not value or string.sub(value, 1, 9) ~= ARGV[2] then return {'ok', 0, 0} end
+local is_head = ARGV[1] == '!'
+local value = is_head and head_version(base, member) or call('HGET', KEYS[2], ARGV[1])
+if not value or is_above(value, ARGV[2]) or not is_head and is_above(ARGV[2], value) then return {'ok', 0, 0} end
+local revision = string.sub(value, 1, 9)
 local letters = base .. 'dead'
 local name = member .. ARGV[1]
 local attempts = 1
 local letter = call('HGET', letters, name)
-if letter and string.sub(letter, 1, 9) == ARGV[2] then attempts = tonumber(string.match(letter, '^.........|%d|(%d+)|')) + 1 end
+if letter and string.sub(letter, 1, 9) == revision then attempts = tonumber(string.match(letter, '^.........|%d|(%d+)|')) + 1 end
 local dead = attempts >= tonumber(ARGV[3]) and 1 or 0
-call('HSET', letters, name, ARGV[2] .. '|' .. dead .. '|' .. attempts .. '|' .. string.format('%.0f', now()) .. '|' .. ARGV[4])
+call('HSET', letters, name, revision .. '|' .. dead .. '|' .. attempts .. '|' .. string.format('%.0f', now()) .. '|' .. ARGV[4])
 if dead == 1 then rest(KEYS[1], base, member, KEYS[2]) end
+if dead == 1 and is_head then
+  for _, space in ipairs(call('SMEMBERS', base .. 'ns:' .. string.sub(member, 2))) do rest(KEYS[1], base, space, base .. 'h:' .. space) end
+end
 return {'ok', attempts, dead}

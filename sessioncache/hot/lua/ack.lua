@@ -37,10 +37,13 @@ local function leave(member, parents)
 end
 
 -- R10: letters that were flushed go.  Whether something was refused that is no letter yet: it is no younger for that.
-local function is_suspect(member, hash, dirty, gone)
+local function is_suspect(member, hash, dirty, gone, has_head)
   local letters = {}
-  for i, field in ipairs(gone) do letters[i] = member .. field end
+  for _, field in ipairs(gone) do
+    if field ~= '!' then letters[#letters + 1] = member .. field end
+  end
   in_chunks('HDEL', base .. 'dead', letters)
+  if has_head and call('HDEL', base .. 'dead', member .. '!') == 1 then wake_namespaces(base, string.sub(member, 2)) end
   local marks = call('SMEMBERS', dirty)
   local values = values_of(hash, marks)
   return next(letters_of(base, member, marks, values, '0') or {})
@@ -100,7 +103,7 @@ local function acknowledge(hash, at)
   if purged ~= (h[6] or ZERO) then call('HSET', hash, 'p', purged) end
 
   local left = call('SCARD', dirty)
-  if has_letters and is_suspect(member, hash, dirty, gone) then stays_old = true end
+  if has_letters and is_suspect(member, hash, dirty, gone, head_verdict == '=') then stays_old = true end
   if not holds_back and is_above(R, h[4] or ZERO) then call('HSET', hash, 'f', R) end
   claims[#claims + 1] = 'c:' .. member
   if left == 0 then

@@ -9,7 +9,7 @@
 --        out}; a mark without a value above last cleared is a phantom
 --        {'later'}: enough was read already; ask again
 --        {'missing'}: Redis evicted a dirty scope; its marks are gone now.  {'dropped'}: its session's life is over, or it is
---        clean by now
+--        clean by now, or the database refuses its head
 --        {'register', 1} {'revalidate', 1} {'host', 'cold', 'revalidate' or 'unflushed', its session's scope}
 -- Guards R6 (one reading; SQL learns of a session's life with all that it began with), R1 (marks without a field are found), R10 (dead letters are left out), R17
 
@@ -58,6 +58,10 @@ local function dirt_of(hash)
     return {'missing'}
   end
   local session = have[18]
+  if with_letters and is_headless(base, member, session) then
+    rest(ctl, base, member, hash)
+    return {'dropped'}
+  end
   if session then
     local problem = host_problem(base, session, inc, have[4])
     if problem == 'gone' then

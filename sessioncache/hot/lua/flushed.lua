@@ -4,15 +4,15 @@
 --
 -- KEYS   control of the bucket, hash of the scope
 -- Reply  {'ok', incarnation, incarnation of the hash ('' not hot), flushed through, marks,
---        {field, revision, ...} of dead letters} {'register', 1}
+--        {field, revision, ...} of dead letters, '!' for the head} {'register', 1}
 -- Guards R11 (evidence bears the incarnation; the due time is pulled forward, a living claim is left alone)
 
 local inc = enter(KEYS[1])
 if not inc then return {'register', 1} end
 local base, member = names(KEYS[1], KEYS[2])
-local h = call('HMGET', KEYS[2], 'i', 'f')
+local h = call('HMGET', KEYS[2], 'i', 'f', 'd')
 local marks = call('SCARD', base .. 'd:' .. member)
-local dead = {}
+local dead, waits = {}, marks > 0
 if call('EXISTS', base .. 'dead') == 1 then
   local fields = call('SMEMBERS', base .. 'd:' .. member)
   local values = values_of(KEYS[2], fields)
@@ -23,8 +23,14 @@ if call('EXISTS', base .. 'dead') == 1 then
       dead[#dead + 1] = string.sub(values[i], 1, 9)
     end
   end
+  waits = marks > #dead / 2
+  if is_headless(base, member, h[3]) then
+    waits = false
+    dead[#dead + 1] = '!'
+    dead[#dead + 1] = ZERO
+  end
 end
-if marks > #dead / 2 then
+if waits then
   local claim = call('HGET', KEYS[1], 'c:' .. member)
   local ends = claim and tonumber(string.match(claim, '|(%d+)$')) or 0
   local due = tonumber(call('ZSCORE', base .. 'dirty', member) or 0)

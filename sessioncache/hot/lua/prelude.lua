@@ -18,7 +18,7 @@
 --   P:{b}:ns:ID               set     MEMBER of the dirty namespaces of a session
 --   P:{b}:erased              hash    user scope's id -> until when nothing of an erased user is let in (microseconds)
 --   P:{b}:ops:0, ops:1        hash    operation ids of calls, in two generations, with their replies (see `remember`)
---   P:{b}:dead                hash    MEMBER and field -> refused revision, dead, attempts, when, reason
+--   P:{b}:dead                hash    MEMBER and field ('!' for the head) -> refused revision, dead, attempts, when, reason
 -- Channels: P:{b}:w:MEMBER    of a scope, P:{b}:w of all scopes of the bucket; what is said is told at `announce`
 --
 -- Fields of a scope: '=' .. key holds nine digits of revision and the text (none: deleted): JSON, behind a date if its caller
@@ -250,6 +250,28 @@ local function letters_of(base, member, fields, values, kind)
   return dead
 end
 
+-- R10: the revision for which a letter on a head ('!') holds: that of a session's head, of any write to another scope.
+local function head_version(base, member)
+  return call('HGET', base .. 'h:' .. member, string.byte(member) == 115 and 'h' or 'r')
+end
+
+-- R10: whether the head of a scope, or of the session of a namespace, is a dead letter: nothing of the scope can be flushed then.
+local function is_headless(base, member, session)
+  local host = session and 's' .. session or member
+  local letter = call('HGET', base .. 'dead', host .. '!')
+  return letter and string.sub(letter, 11, 11) == '1' and string.sub(letter, 1, 9) == head_version(base, host)
+end
+
+-- R10: the dirty namespaces of a session whose head is no dead letter any more are due now.
+local function wake_namespaces(base, session)
+  for _, member in ipairs(call('SMEMBERS', base .. 'ns:' .. session)) do
+    if call('EXISTS', base .. 'd:' .. member) == 1 then
+      call('ZADD', base .. 'dirty', 'NX', string.format('%.0f', now()), member)
+      call('ZADD', base .. 'since', 'NX', string.format('%.0f', now()), member)
+    end
+  end
+end
+
 -- The values of fields, false where there is none.
 local function values_of(hash, fields)
   local values = {}
@@ -262,11 +284,13 @@ end
 
 -- R10: a scope of which only dead letters are dirty stays pinned, but is neither claimed nor old.  Whether it is one.
 local function rest(ctl, base, member, hash)
-  local marks = call('SMEMBERS', base .. 'd:' .. member)
-  local dead = letters_of(base, member, marks, values_of(hash, marks), '1')
-  if not dead then return false end
-  for _, field in ipairs(marks) do
-    if not dead[field] then return false end
+  if call('EXISTS', base .. 'dead') == 0 then return false end
+  if not is_headless(base, member, call('HGET', hash, 'd')) then
+    local marks = call('SMEMBERS', base .. 'd:' .. member)
+    local dead = letters_of(base, member, marks, values_of(hash, marks), '1') or {}
+    for _, field in ipairs(marks) do
+      if not dead[field] then return false end
+    end
   end
   call('ZREM', base .. 'dirty', member)
   call('ZREM', base .. 'since', member)
@@ -307,6 +331,7 @@ local function drop_scope(ctl, base, member, ttl)
   if call('EXISTS', base .. 'dead') == 1 then
     local letters = call('SMEMBERS', base .. 'd:' .. member)
     for i, field in ipairs(letters) do letters[i] = member .. field end
+    letters[#letters + 1] = member .. '!'
     in_chunks('HDEL', base .. 'dead', letters)
   end
   call('DEL', base .. 'h:' .. member, base .. 'd:' .. member)

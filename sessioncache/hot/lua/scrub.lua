@@ -13,6 +13,9 @@ local h = call('HMGET', KEYS[2], 'r', 'd', 'b')
 if not h[1] or rev_number(h[1]) > rev_number(ARGV[1]) then return {'ok', 0} end
 local problem = h[2] and host_problem(base, h[2], enter(KEYS[1]), h[3])
 if h[2] and problem ~= 'gone' and problem ~= 'cold' then return {'ok', 0} end
+if string.byte(member) == 115 then
+  for _, space in ipairs(call('SMEMBERS', base .. 'ns:' .. string.sub(member, 2))) do drop_scope(KEYS[1], base, space, 0) end
+end
 drop_scope(KEYS[1], base, member, ARGV[3])
 if #ARGV[2] > 32 then leave_unflushed(base, member, ARGV[2]) end
 return {'ok', 1}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_DURABLE, _WORKER = "sessioncache/durable/", "workers/sessioncache_worker/"
-_OUTAGES, _ISOLATION = "rules/test_outages.py::", "unit/test_isolation.py::"
+_LUA, _DURABLE, _WORKER = "sessioncache/hot/lua/", "sessioncache/durable/", "workers/sessioncache_worker/"
+_OUTAGES, _ISOLATION, _LETTERS = "rules/test_outages.py::", "unit/test_isolation.py::", "scripts/test_letters.py::"
 
 MUTATIONS = (
     Mutation(
@@ -87,5 +87,45 @@ MUTATIONS = (
         "for each in (False, True):",
         "for each in (False,):",
         ("client/test_lines.py::test_r4_scripts_that_are_forgotten_between_two_calls_of_one_exchange_are_told_again",),
+    ),
+    Mutation(
+        "a scope without a head is still claimed",
+        "R10",
+        _LUA + "prelude.lua",
+        "  if not is_headless(base, member, call('HGET', hash, 'd')) then\n",
+        "  if true then\n",
+        (_LETTERS + "test_a_scope_whose_head_is_refused_rests_as_a_whole_until_it_is_written_anew",),
+    ),
+    Mutation(
+        "a letter on a head holds for newer heads",
+        "R10",
+        _LUA + "prelude.lua",
+        " and string.sub(letter, 1, 9) == head_version(base, host)",
+        "",
+        (_LETTERS + "test_a_scope_whose_head_is_refused_rests_as_a_whole_until_it_is_written_anew",),
+    ),
+    Mutation(
+        "namespaces do not rest with the head of their session",
+        "R10",
+        _LUA + "accuse.lua",
+        "if dead == 1 and is_head then\n",
+        "if false then\n",
+        (_LETTERS + "test_with_the_head_of_a_session_its_namespaces_rest_and_wake",),
+    ),
+    Mutation(
+        "namespaces sleep on when the head of their session was flushed",
+        "R10",
+        _LUA + "ack.lua",
+        "if has_head and call('HDEL', base .. 'dead', member .. '!') == 1 then",
+        "if false then",
+        (_LETTERS + "test_what_wakes_the_head_of_a_session_wakes_its_namespaces_once_it_is_flushed",),
+    ),
+    Mutation(
+        "flush tells nothing of a head that is refused",
+        "R11",
+        "sessioncache/durability.py",
+        "    if state.headless and not pending.settled(state):\n",
+        "    if False:\n",
+        ("rules/test_letters.py::test_r10_a_head_that_is_refused_is_told_retried_dropped_and_holds_nobody_up",),
     ),
 )
