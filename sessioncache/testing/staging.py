@@ -66,18 +66,19 @@ class Staged:
             self.results.append(0)
             return
         text = _new_text(operation, None if old is None else json_of(old), revision)
-        if json_size(text) > MAX_VALUE_BYTES:
+        if json_size(text) > max(MAX_VALUE_BYTES, json_size(old or b"")):
             raise Refusal("limit", "value")
         self.texts[operation.key] = text
         self.results.append(1 if operation.code == b"R" else b"" if operation.code == b"S" else text)
 
     def check_limits(self) -> None:
-        """Raise Refusal where the scope would be too large."""
+        """Raise Refusal where the scope would be too large, and larger than it is."""
         cell, new = self.cell, [text for text in self.texts.values() if text is not None]
-        replaced = [key for key in self.texts if key in cell.entries]
-        if len(cell.entries) - len(replaced) + len(new) > MAX_SCOPE_KEYS:
+        more = len(new) - sum(key in cell.entries for key in self.texts)
+        if more > 0 and len(cell.entries) + more > MAX_SCOPE_KEYS:
             raise Refusal("limit", "keys")
-        if cell.size + self._growth() > MAX_SCOPE_BYTES:
+        growth = self._growth()
+        if growth > 0 and cell.size + growth > MAX_SCOPE_BYTES:
             raise Refusal("limit", "bytes")
 
     def _growth(self) -> int:

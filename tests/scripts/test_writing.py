@@ -205,6 +205,22 @@ async def test_what_is_replaced_or_deleted_makes_room_within_the_limits(
     assert await bench.values(bench.session()) == {"b": b"1234567", "c": b"1"}
 
 
+@pytest.mark.parametrize("limits", [(1, 1000, 1000), (10, 4, 1000), (10, 1000, 2)])
+async def test_what_is_above_a_limit_may_become_smaller_and_is_no_obstacle(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int, int]
+) -> None:
+    session, user = bench.session(), bench.user()
+    await bench.create(session, put("a", "1234"), put("b", "1234"))
+    await bench.install(user)
+    monkeypatch.setattr(tier, "LIMITS", limits)
+    beside = [Part(session, [], bench.field(session, "b")), Part(user, [put("x", "1")])]
+    assert isinstance(await bench.hot.write(beside), Written), "the session is part of the call, and not written"
+    assert isinstance(await bench.try_write(session, put("a", "4321")), Written)
+    assert isinstance(await bench.try_write(session, put("a", "123")), Written)
+    assert isinstance(await bench.try_write(session, drop("a")), Written)
+    assert isinstance(await bench.try_write(session, put("b", "12345"), put("c", "123"), put("d", "1")), Refused)
+
+
 async def test_an_append_counts_towards_the_largest_value(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     await bench.create(bench.session(), put("l", "[1,2]"))
     monkeypatch.setattr(tier, "LIMITS", (10, 100, 6))

@@ -40,6 +40,7 @@ local function load_scope(p, session)
     p.fresh = h[3] ~= session.birth
     if p.fresh then h = {false, call('HGET', session.hash, 'e')} end -- R5: no revision is used twice
     p.r, p.cleared, p.n, p.z, p.f = h[2] or ZERO, ZERO, tonumber(h[7] or 0), tonumber(h[8] or 0), ZERO
+    p.had, p.size = p.n, p.z
     return nil
   end
   if not h[1] then return 'cold' end
@@ -116,7 +117,8 @@ local function operate(p, number, code, text, expected)
       elseif code == 'A' then text = '[' .. text .. ']' end
       result = text
     end
-    if json_size(text) > LIMIT_VALUE then return {'limit', 'value'} end
+    local size = json_size(text)
+    if size > LIMIT_VALUE and not (e and size <= json_size(e, 10)) then return {'limit', 'value'} end
     put(p, field, text, e)
   end
   p.results[number] = result
@@ -186,8 +188,9 @@ local function check_parts(parts)
       end
       at = at + 4
     end
-    if p.n > LIMIT_KEYS then return {'limit', i, 0, 'keys'} end
-    if p.z > LIMIT_BYTES then return {'limit', i, 0, 'bytes'} end
+    -- What is above a limit already may become smaller, and stay as it is beside what is written.
+    if p.n > LIMIT_KEYS and p.n > (p.had or 0) then return {'limit', i, 0, 'keys'} end
+    if p.z > LIMIT_BYTES and p.z > (p.size or 0) then return {'limit', i, 0, 'bytes'} end
     if is_above(p.r, highest) then highest = p.r end
   end
   return stale

@@ -10,6 +10,21 @@ _REVISIONS, _EXPIRY = "scripts/test_revisions.py::", "scripts/test_expiry.py::"
 _DIGITS = "unit/test_scripts.py::"
 
 MUTATIONS = (
+    *(
+        Mutation(
+            f"what has too many {what} refuses whatever makes it no larger",
+            "R12",
+            "sessioncache/hot/lua/writing.lua",
+            guard,
+            "",
+            ("scripts/test_writing.py::test_what_is_above_a_limit_may_become_smaller_and_is_no_obstacle",),
+        )
+        for what, guard in (
+            ("keys", " and p.n > (p.had or 0)"),
+            ("bytes", " and p.z > (p.size or 0)"),
+            ("bytes in one value", " and not (e and size <= json_size(e, 10))"),
+        )
+    ),
     Mutation(
         "mark after the value",
         "R1",
