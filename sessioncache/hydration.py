@@ -14,9 +14,10 @@ from sessioncache.deadline import seconds_left
 from sessioncache.durable.answers import FencedOff
 from sessioncache.entries import Head, StoredScope
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
-from sessioncache.hot.calls import Gone, TokenLost, Unready
+from sessioncache.hot.calls import Gone, Token, TokenLost, Unready
 from sessioncache.hot.layout import Place, fields_of, user_field
 from sessioncache.hot.tier import HotTier
+from sessioncache.loading import Loadings
 from sessioncache.readings import Readings
 from sessioncache.registrar import Registrar
 from sessioncache.revisions import decode_revision, encode_revision
@@ -25,8 +26,9 @@ from sessioncache.scopes import ScopeKind
 if TYPE_CHECKING:
     from sessioncache.durable.tier import DurableTier
 
-_WAIT = 0.02
-"""Most seconds between two looks at a scope that another loader is loading."""
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 0.1
+"""Most seconds between two looks at a scope that another process is loading: at first, and after long waiting."""
 _CHUNK_BYTES = 1024 * 1024
 _CHUNK_FIELDS = 500
 
@@ -57,13 +59,13 @@ class Hydrator:
         self._hot = hot
         self._readings = Readings(durable)
         self._registrar = registrar
-        self._loading: dict[Place, asyncio.Future[None]] = {}
+        self._loadings = Loadings()
 
     async def hydrate(self, places: Sequence[Place]) -> None:
-        """Make one attempt at each scope; raises Gone for a session that is in neither tier.
+        """Load each scope, or wait until somebody else has; raises Gone for a session that is in neither tier.
 
-        Returns also where another loader is at work or was faster: the caller tries its call again.  Sessions come
-        first: nothing is loaded beside one that does not exist.
+        Returns also where things changed meanwhile: the caller tries its call again.  Sessions come first: nothing is
+        loaded beside one that does not exist.
         """
         sessions = [place for place in places if place.ref.kind is ScopeKind.SESSION]
         for place in sessions:
@@ -72,19 +74,7 @@ class Hydrator:
 
     async def _share(self, place: Place) -> None:
         """Calls of this process that want the same scope wait for one loading of it, and share its outcome."""
-        loading = self._loading.get(place)
-        if loading is None:
-            loading = self._loading[place] = asyncio.ensure_future(self._load(place))
-            loading.add_done_callback(lambda done: self._loaded(place, done))
-        done, _ = await asyncio.wait({loading}, timeout=seconds_left())
-        if not done:
-            raise DurableTierUnavailableError("the scope could not be loaded from the database in time")
-        loading.result()
-
-    def _loaded(self, place: Place, done: asyncio.Future[None]) -> None:
-        del self._loading[place]
-        if not done.cancelled():
-            done.exception()  # whoever still waits is told; if nobody does, it is of no interest
+        await self._loadings.share(place, lambda: self._load(place))
 
     async def _load(self, place: Place) -> None:
         async with self._reading(place) as found:
@@ -100,7 +90,7 @@ class Hydrator:
 
         For calls that bring a hash into being by themselves: a create where the id is free, a delete, an erasure.
         """
-        async with self._reading(place, keep=True) as found:
+        async with self._reading(place) as found:
             return found
 
     async def install(self, place: Place, found: Found) -> None:
@@ -109,33 +99,49 @@ class Hydrator:
             await self._install(place, found)
 
     @asynccontextmanager
-    async def _reading(self, place: Place, *, keep: bool = False) -> AsyncIterator[Found | None]:
-        """What SQL has of a scope, under a token; None where the scope is hot or somebody else is at it."""
-        taken = await self._hot.take_token(place)
-        if taken is None or isinstance(taken, float):
-            if taken:
-                await asyncio.sleep(min(taken, random.uniform(_WAIT / 4, _WAIT)))
+    async def _reading(self, place: Place) -> AsyncIterator[Found | None]:
+        """What SQL has of a scope, under a token; None where the scope is hot, or things changed meanwhile.
+
+        The token is given back where the block fails.
+        """
+        taken = await self._token(place)
+        if taken is None:
             yield None
             return
-        token = taken.value
-        kept = False
+        token, is_used = taken.value, False
         try:
-            stored = await self._readings.read(place.ref, taken.incarnation.decode())
-            yield Found(token, stored, taken.birth)
-            kept = keep
+            with self._hot.kept(place, token):
+                stored = await self._readings.read(place.ref, taken.incarnation.decode())
+                yield Found(token, stored, taken.birth)
+            is_used = True
         except FencedOff as fenced:
             await self._registrar.register(fenced.buckets)
             yield None
         except TokenLost:
             pass
         finally:
-            if not kept:
+            if not is_used:
                 await self.release(place, token)
+
+    async def _token(self, place: Place) -> Token | None:
+        """The token, once nobody else has it; None: the scope is hot by now."""
+        pause = _FIRST_PAUSE
+        while isinstance(taken := await self._hot.take_token(place), float):
+            if seconds_left() <= 0:
+                raise DurableTierUnavailableError("another process has not loaded the scope from the database in time")
+            await asyncio.sleep(min(taken, random.uniform(pause / 4, pause)))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return taken
 
     async def release(self, place: Place, token: bytes) -> None:
         """Give a token back that was not used, so that nobody waits for a loader that failed or was cancelled."""
         with suppress(TokenLost, Unready, HotTierUnavailableError):
             await self._hot.confirm_absent(place, token)
+
+    async def aclose(self) -> None:
+        """End what is under way."""
+        await self._loadings.aclose()
+        await self._readings.aclose()
 
     async def _install(self, place: Place, found: Found) -> None:
         stored = found.stored

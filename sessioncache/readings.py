@@ -21,6 +21,8 @@ _AT_ONCE = 4
 """Transactions at the same time, which leaves connections for other calls."""
 _MOST = 32
 """Scopes of one transaction."""
+_TO_END = 1.0
+"""Seconds that transactions have to end when the cache is closed."""
 
 
 class _Wanted(NamedTuple):
@@ -59,6 +61,14 @@ class Readings:
                 return await wanted.answer
         except TimeoutError:
             raise DurableTierUnavailableError("the SQL database did not answer in time") from None
+
+    async def aclose(self) -> None:
+        """End what is under way, which gives its connections back."""
+        running = list(self._tasks)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=_TO_END)
 
     async def _run(self) -> None:
         try:

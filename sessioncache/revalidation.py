@@ -15,6 +15,7 @@ from sessioncache.hot.calls import Unready
 from sessioncache.hot.layout import Place
 from sessioncache.hot.merging import Merging, Taken
 from sessioncache.hot.reconciling import Looked, Merged, MoreNeededError, reconcile, stamp_anew
+from sessioncache.loading import Loadings
 from sessioncache.registrar import Registrar
 
 if TYPE_CHECKING:
@@ -36,12 +37,21 @@ class Revalidator:
         self._durable = durable
         self._registrar = registrar
         self._backlog = backlog
+        self._loadings = Loadings()
 
     async def revalidate(self, place: Place) -> None:
         """Make one attempt; returns also where another process is at work or was faster: the caller tries again.
 
-        Unready where something else has to be made ready first.
+        Calls of this process that want the same scope wait for one attempt.  Unready where something else has to be
+        made ready first.
         """
+        await self._loadings.share(place, lambda: self._revalidate(place))
+
+    async def aclose(self) -> None:
+        """End what is under way."""
+        await self._loadings.aclose()
+
+    async def _revalidate(self, place: Place) -> None:
         (taken,) = await self._merging.take_tokens([place])
         if isinstance(taken, Unready):
             raise taken
@@ -79,9 +89,11 @@ class Revalidator:
         """Bring scopes together with what SQL has; token -> marks that are left of those that were settled."""
         settled: dict[bytes, int] = {}
         try:
-            looks = await self._merging.look(taken)
-            jobs = await self._reconciled([(one, seen) for one, seen in zip(taken, looks, strict=True) if seen], before)
-            left = await self._merging.carry_out(jobs)
+            with self._merging.kept(taken):
+                looks = await self._merging.look(taken)
+                seen = [(one, looked) for one, looked in zip(taken, looks, strict=True) if looked]
+                jobs = await self._reconciled(seen, before)
+                left = await self._merging.carry_out(jobs)
             settled = {job[0].token: marks for job, marks in zip(jobs, left, strict=True) if marks is not None}
             if before is None:
                 await self._report([made for one, _, made in jobs if one.token in settled])

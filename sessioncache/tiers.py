@@ -160,6 +160,8 @@ class Tiers:
     async def aclose(self) -> None:
         """Close what we opened."""
         await self.leases.aclose()
+        await self.hydrator.aclose()
+        await self.revalidator.aclose()
         await self.listener.aclose()
         await self.link.aclose()
         await self.durable.aclose()

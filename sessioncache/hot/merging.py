@@ -13,7 +13,7 @@ from sessioncache.hot.layout import Layout, Place, parents
 from sessioncache.hot.link import Argument, HotLink, Reply
 from sessioncache.hot.reconciling import Looked, Merged, Step
 from sessioncache.hot.scripts import load_script
-from sessioncache.hot.tier import TOKEN_LIFETIME_MS
+from sessioncache.hot.tokens import TOKEN_LIFETIME_MS, Kept
 from sessioncache.revisions import ZERO, encode_revision
 from sessioncache.scopes import ScopeKind
 from sessioncache.settings import TOMBSTONE_RETENTION
@@ -61,6 +61,10 @@ class Merging:
         org, app, user, session, holder, namespace = (text.decode() for text in reply[2:8])
         ref = replace(place.ref, org=org, app=app, user=user, session=session, holder=holder, namespace=namespace)
         return Taken(replace(place, ref=ref, parents=parents(ref)), token, reply[1].decode())
+
+    def kept(self, taken: Sequence[Taken]) -> Kept:
+        """A block in which tokens are kept."""
+        return Kept(self._link, [(one.place, one.token) for one in taken])
 
     async def look(self, taken: Sequence[Taken]) -> list[Looked | None]:
         """What hashes hold, but for the values; None where the token is lost, or one was changed meanwhile."""

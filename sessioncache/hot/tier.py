@@ -35,13 +35,12 @@ from sessioncache.hot.layout import Layout, Place, fields_of
 from sessioncache.hot.link import Argument, HotLink, Reply, Request, evaluation, pairs_of
 from sessioncache.hot.once import Once
 from sessioncache.hot.scripts import load_script
+from sessioncache.hot.tokens import TOKEN_LIFETIME_MS, Kept
 from sessioncache.hot.unflushed import Unflushed, read_unflushed
 from sessioncache.revisions import encode_revision
 from sessioncache.scopes import ScopeKind
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 
-TOKEN_LIFETIME_MS = 2_000
-"""Milliseconds after which another loader takes over from a silent one."""
 LIMITS = (MAX_SCOPE_KEYS, MAX_SCOPE_BYTES, MAX_VALUE_BYTES)
 # Times to live of 0 renew nothing; a shared scope's kind, since no session of any life is asked for.
 _PEEK: tuple[Argument, ...] = (0, 0, b"u", b"", b"", -1)
@@ -260,6 +259,10 @@ class HotTier:
         if reply[0] == b"hot":
             return None
         return int(reply[1]) / 1000 if reply[0] == b"wait" else Token(token, reply[1], reply[8])
+
+    def kept(self, place: Place, token: bytes) -> Kept:
+        """A block in which a token is kept."""
+        return Kept(self.link, [(place, token)])
 
     async def stage(self, place: Place, token: bytes, fields: Sequence[bytes]) -> None:
         """Store a chunk of a large scope beside, and renew the token."""

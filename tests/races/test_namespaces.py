@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import sessioncache.hot.tier
+import sessioncache.hot.tokens
 from sessioncache import SessionCache, SessionNotFoundError
 from tests.conftest import StartRedis
 from tests.faults.test_older_copies import CONFIG, Copies
@@ -53,6 +54,7 @@ def rows(urls: Urls) -> int:
 def short_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stalled loader is overtaken soon."""
     monkeypatch.setattr(sessioncache.hot.tier, "TOKEN_LIFETIME_MS", 100)
+    monkeypatch.setattr(sessioncache.hot.tokens, "_EVERY", 3_600)  # as in a process that stands still
 
 
 @pytest.mark.usefixtures("short_tokens")

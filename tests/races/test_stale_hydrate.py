@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 import sessioncache.hot.tier
+import sessioncache.hot.tokens
 from sessioncache import SessionCache, SessionExistsError
+from sessioncache.hot.tokens import TOKEN_LIFETIME_MS
 from tests.helpers import Agent, Stall, Urls, connect, drain, evict, raw, scope_key, session, stored_values, user
 from tests.waiting import wait_until_async
 
@@ -17,6 +19,7 @@ from tests.waiting import wait_until_async
 def short_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stalled reader of this process is overtaken soon by other processes."""
     monkeypatch.setattr(sessioncache.hot.tier, "TOKEN_LIFETIME_MS", 100)
+    monkeypatch.setattr(sessioncache.hot.tokens, "_EVERY", 3_600)  # as in a process that stands still
 
 
 async def stalled(cache: SessionCache, target: object, name: str, call: Any) -> tuple[Stall, asyncio.Future[Any]]:
@@ -151,7 +154,9 @@ async def test_a_create_that_found_the_id_free_is_refused_when_it_was_taken_mean
         assert dict((await cache.get("ada", "s1")).state) == {"a": "theirs"}
 
 
-async def test_a_loader_that_was_killed_is_overtaken_within_the_time_out(urls: Urls) -> None:
+async def test_a_loader_that_was_killed_is_overtaken_within_the_time_out(
+    urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with connect(urls) as cache:
         await cache.create("ada", session_id="s1", state={"a": 1})
         await drain(urls)
@@ -159,10 +164,7 @@ async def test_a_loader_that_was_killed_is_overtaken_within_the_time_out(urls: U
         doomed = connect(urls)
         async with doomed as other:
             place = other._places("ada", "s1").session
-            sessioncache.hot.tier.TOKEN_LIFETIME_MS = PRODUCTION_LIFETIME
+            monkeypatch.setattr(sessioncache.hot.tier, "TOKEN_LIFETIME_MS", TOKEN_LIFETIME_MS)
             token = await other._tiers.hot.take_token(place)
             assert isinstance(token, tuple)
         assert (await cache.get("ada", "s1")).state["a"] == 1
-
-
-PRODUCTION_LIFETIME = sessioncache.hot.tier.TOKEN_LIFETIME_MS

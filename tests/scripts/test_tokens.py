@@ -7,7 +7,7 @@ import pytest
 from sessioncache.entries import Entry
 from sessioncache.hot.calls import Part, TokenLost
 from sessioncache.hot.layout import Place
-from sessioncache.hot.tier import TOKEN_LIFETIME_MS
+from sessioncache.hot.tokens import TOKEN_LIFETIME_MS
 from sessioncache.revisions import encode_revision
 from tests.scripts.bench import START, Bench, put
 
@@ -36,6 +36,38 @@ async def test_another_loader_takes_over_when_the_token_has_expired(bench: Bench
         await bench.install(place, OLD, token=first)
     await bench.install(place, token=second)
     assert await bench.values(place) == {}
+
+
+async def test_a_loader_that_holds_on_to_its_token_is_not_overtaken(bench: Bench) -> None:
+    place = bench.user()
+    token = await bench.take_token(place)
+    for _ in range(5):
+        bench.clock.move(LIFETIME / 2)
+        assert await bench.hot.kept(place, token).renew()
+    assert await bench.hot.take_token(place) == LIFETIME
+    await bench.install(place, OLD, known=START, token=token)
+
+
+async def test_a_token_that_was_lost_is_not_kept(bench: Bench) -> None:
+    place = bench.user()
+    lost = await bench.take_token(place)
+    bench.clock.move(LIFETIME)
+    other = await bench.take_token(place)
+    assert not await bench.hot.kept(place, lost).renew()
+    await bench.install(place, OLD, known=START, token=other)
+    assert not await bench.hot.kept(place, other).renew()
+    assert slot(bench, place) is None
+
+
+async def test_what_was_staged_stays_as_long_as_the_token(bench: Bench) -> None:
+    place = bench.user()
+    token = await bench.take_token(place)
+    await bench.hot.stage(place, token, [b"=k", encode_revision(START) + b"1"])
+    for _ in range(5):
+        bench.clock.move(LIFETIME / 2)
+        await bench.hot.kept(place, token).renew()
+    await bench.hot.install(place, token, [b"r", encode_revision(START), b"n", b"1", b"z", b"1"], staged=1)
+    assert await bench.values(place) == {"k": b"1"}
 
 
 async def test_a_token_dated_absurdly_far_ahead_is_taken_over(bench: Bench) -> None:

@@ -5,11 +5,52 @@ from __future__ import annotations
 from tests.mutants.mutation import Mutation
 
 _LUA = "sessioncache/hot/lua/"
+_SLOW = "races/test_slow_loads.py::"
 _TOKENS = "scripts/test_tokens.py::"
 _READINGS = "sessioncache/readings.py"
 _SHARED = "client/test_readings.py::"
 
 MUTATIONS = (
+    Mutation(
+        "a token is not renewed while SQL is read",
+        "R13",
+        "sessioncache/hydration.py",
+        "            with self._hot.kept(place, token):\n",
+        "            if True:\n",
+        (_SLOW + "test_a_loader_keeps_its_token_and_the_others_wait",),
+    ),
+    Mutation(
+        "a lost token is renewed",
+        "R13",
+        "sessioncache/hot/lua/hold.lua",
+        "if not holds_token(KEYS[1], member, inc, ARGV[1]) then return {'retry'} end\n",
+        "",
+        (_TOKENS + "test_a_token_that_was_lost_is_not_kept",),
+    ),
+    Mutation(
+        "what was staged goes although its loader works",
+        "R13",
+        "sessioncache/hot/lua/hold.lua",
+        "call('PEXPIRE', base .. 'p:' .. member .. ':' .. ARGV[1], ARGV[2])\n",
+        "",
+        (_TOKENS + "test_what_was_staged_stays_as_long_as_the_token",),
+    ),
+    Mutation(
+        "a loading has the deadline of who began it",
+        "R13",
+        "sessioncache/loading.py",
+        "create_task(_run(load), context=Context())",
+        "create_task(load())  # type: ignore[arg-type]",
+        (_SLOW + "test_who_gives_up_does_not_end_the_loading",),
+    ),
+    Mutation(
+        "a revalidation does not renew its token",
+        "R13",
+        "sessioncache/revalidation.py",
+        "            with self._merging.kept(taken):\n",
+        "            if True:\n",
+        (_SLOW + "test_a_revalidation_keeps_its_token",),
+    ),
     Mutation(
         "half a scope installed",
         "R12",

@@ -1,0 +1,56 @@
+"""Tokens of loaders: kept as long as their holders work (R13)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from contextvars import Context
+from typing import Self
+
+from sessioncache.deadline import within
+from sessioncache.errors import HotTierUnavailableError, MemoryFullError
+from sessioncache.hot.layout import Place
+from sessioncache.hot.link import HotLink
+from sessioncache.hot.scripts import load_script
+
+TOKEN_LIFETIME_MS = 2_000
+"""Milliseconds after which another loader takes over from a silent one."""
+_EVERY = TOKEN_LIFETIME_MS / 4 / 1000
+"""Seconds between two renewals: a few may be late."""
+
+
+class Kept:
+    """Renews tokens on a timer for as long as its block lasts, or they are lost: ``with Kept(…):``."""
+
+    def __init__(self, link: HotLink, held: Sequence[tuple[Place, bytes]]) -> None:
+        """Tokens of these scopes, which are held."""
+        self._link = link
+        self._calls = [([place.control, place.hash], (token, TOKEN_LIFETIME_MS)) for place, token in held]
+        self._renewing: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Self:
+        self._timer = asyncio.get_running_loop().call_later(_EVERY, self._begin)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        if self._renewing is not None:
+            self._renewing.cancel()
+
+    def _begin(self) -> None:
+        # Whatever deadline the loader has, it is not that of a renewal.
+        self._renewing = asyncio.get_running_loop().create_task(self._renew(), context=Context())
+
+    async def _renew(self) -> None:
+        while self._calls:
+            with suppress(HotTierUnavailableError, MemoryFullError), within(5 * _EVERY):
+                await self.renew()
+            await asyncio.sleep(_EVERY)
+
+    async def renew(self) -> bool:
+        """Renew once; whether all tokens are still held.  Those that are lost are let go."""
+        replies = await self._link.call_many(load_script("hold"), self._calls)
+        held = [one for one, reply in zip(self._calls, replies, strict=True) if reply[0] == b"ok"]
+        are_held, self._calls = len(held) == len(self._calls), held
+        return are_held
