@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, ClassVar
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from sessioncache import Session
-from sessioncache.comparing import compare
 from sessioncache.deadline import within
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.letters import LetterBox
@@ -19,14 +18,16 @@ from sessioncache.values import encode_value
 from tests.keys import offences
 from tests.model.actors import Agent, Worker
 from tests.model.calls import Call, Done, Effect, Held, Judge
-from tests.model.lab import Lab, Snapshot
-from tests.model.observing import APP_SCOPE, BUCKETS, LAYOUT, SCOPES, USER_SCOPE, Sql, View
-from tests.model.resting import differences, read_all
+from tests.model.lab import Backup, Lab, Snapshot
+from tests.model.observing import APP_SCOPE, BUCKETS, LAYOUT, NAMESPACES, SCOPES, Sql, View, session_scope
+from tests.model.resting import Cell, differences, fallen_cells, read_all
 from tests.model.state import SESSIONS, Values, World
 
 TO_THE_END = 400
 """Steps after which every call has to be over."""
 _MOST_HANDLES = 5
+_ROUNDS = 12
+"""Turns of worker and janitor after which nothing may be amiss."""
 _DRAIN = 5.0
 """Seconds that the last flush may take."""
 _SHORT = 0.1
@@ -50,6 +51,12 @@ class ModelMachine(RuleBasedStateMachine):
         self.snapshots: list[Snapshot] = []
         self.unsettled: dict[int, str | None] = {}
         """Bucket that Redis forgot -> the fence then: until it moves, what a worker still commits counts."""
+        self.backups: list[Backup] = []
+        self.given_up: set[Cell] = set()
+        """What no tier had any more at some time, and was not written since: it may be shown as any tier has it."""
+        self.fallen = False
+        """Whether SQL came back older and the command was not run since: what is clean may be gone from SQL."""
+        self.falls = 0
         self.forgot = False
         self.refused = False
         self.erased = False
@@ -70,7 +77,7 @@ class ModelMachine(RuleBasedStateMachine):
         wrong = sorted(set(offences(view.hot, LAYOUT)))
         assert not wrong, wrong
         lacking = view.lacking()
-        assert not lacking, f"clean, but not durable: {lacking}"
+        assert self.fallen or not lacking, f"clean, but not durable: {sorted(lacking.values())}"
         torn = view.torn()
         assert not torn, f"SQL knows the session, and lacks what it was created with: {torn}"
         self._check_sql(view.sql)
@@ -94,6 +101,8 @@ class ModelMachine(RuleBasedStateMachine):
         for scope, head in self.stored.heads.items():
             assert scope in sql.heads, "a head left SQL"
             assert sql.heads[scope].revision >= head.revision, "a head of SQL went back"
+        for bucket, revision in self.stored.purged.items():
+            assert sql.purged.get(bucket, 0) >= revision, "SQL forgot what was purged"
         for ref in SCOPES:
             self._check_rows(sql, ref)
         texts = {row[1] for rows in sql.rows.values() for row in rows.values()}
@@ -128,8 +137,10 @@ class ModelMachine(RuleBasedStateMachine):
                 self.work_steps(worker, TO_THE_END)
         self.tiers_say_what_the_model_says()
         self.lab.end_leases([worker.worker.name for worker in self.workers])
-        self.lab.run(self._drain())
+        self._drain()
+        self.fallen = False
         view = self.lab.view()
+        self._adopt(view)
         assert not view.marks(), "something is dirty at rest"
         assert view.sql_world() == self.world.without_temp(), f"SQL has {view.sql_world()}, expected {self.world}"
         self.tiers_say_what_the_model_says()
@@ -140,8 +151,18 @@ class ModelMachine(RuleBasedStateMachine):
         self.tiers_say_what_the_model_says()
         self.lab.run(reader.cache.aclose())
 
-    async def _drain(self) -> None:
-        """Everything is flushed, what the database refused before too."""
+    def _drain(self) -> None:
+        """Worker and janitor run until neither finds anything to do; what the database refused before is flushed."""
+        for _ in range(_ROUNDS):
+            self.lab.run(self._flush_all())
+            self._settle()
+            if self.lab.compare():
+                return
+            assert self.fallen, "the janitor finds a scope amiss"
+            self._settle()
+        raise AssertionError("worker and janitor do not come to an end")
+
+    async def _flush_all(self) -> None:
         drainer = self.lab.worker()
         letters = LetterBox(drainer.tiers)
         for letter in await letters.list():
@@ -150,8 +171,6 @@ class ModelMachine(RuleBasedStateMachine):
             await asyncio.wait_for(drainer.worker.flush_once(), _DRAIN)
         except TimeoutError:
             raise AssertionError(f"flushing does not end; Redis has {self.lab.view().hot}") from None
-        for ref in SCOPES:
-            assert await compare(drainer.tiers, ref.bucket, ref.member), f"the janitor finds {ref} amiss"
         await drainer.worker.aclose()
 
     async def _end(self) -> None:
@@ -225,7 +244,7 @@ class ModelMachine(RuleBasedStateMachine):
             self.lab.run(agent.step(which))
             effect = self.calls[agent].effect
             if effect is not None:
-                self.world = effect(self.world)
+                self._take(effect(self.world))
             if not task.done():
                 self._settle()
         assert task.done() or steps < TO_THE_END, "a call does not end"
@@ -235,9 +254,14 @@ class ModelMachine(RuleBasedStateMachine):
             error = task.exception()
             result, worlds = None if error else task.result(), [*call.worlds, self.world]
             done = Done(result, error, worlds, call.away, self.forgot, self.erased)
-            self.world = call.judge(done)
+            self._take(call.judge(done))
             for other in self.calls.values():  # a rule may make several calls
                 other.worlds.append(self.world)
+
+    def _take(self, world: World) -> None:
+        before, self.world = self.world, world
+        if self.given_up:
+            self._wrote(before, world)
 
     # ---- workers
 
@@ -269,25 +293,68 @@ class ModelMachine(RuleBasedStateMachine):
     def fault(self, snapshot: Snapshot, *, restart: bool) -> None:
         """Redis has what a snapshot has, and nothing else.
 
-        Only what was dirty may be lost; what comes back from an older file was dirty there.
+        Only what was dirty may be lost, or what SQL had forgotten before, and only what was given up may come back.
         """
-        before, marks = self.world, self.lab.view().marks()
-        self.lab.restore(snapshot, restart=restart)
         view = self.lab.view()
+        self._give_up(view.marks() | (set(view.lacking()) if self.fallen else set()))
+        self.lab.restore(snapshot, restart=restart)
         self.forgot = True
-        self.unsettled = {bucket: view.sql.fences.get(bucket) for bucket in range(BUCKETS)}
-        self.world = view.world()
-        lost = differences(before, self.world) - marks - view.marks()
-        if (USER_SCOPE.id, b"!") in marks:  # what was erased hot comes back where SQL has not been told
-            lost = {one for one in lost if one[0] != USER_SCOPE.id or before.user}
-        assert not lost, f"Redis forgot {lost}, which it said was durable"
+        fences = self.lab.view().sql.fences
+        self.unsettled = {bucket: fences.get(bucket) for bucket in range(BUCKETS)}
+        self._adopt(self.lab.view(), "Redis forgot")
+
+    def fall(self, backup: Backup, *, told: bool) -> None:
+        """SQL has what a backup has; `told`: the operator's command follows at once.
+
+        What is hot is not lost.
+        """
+        before = self.lab.view()
+        self.lab.put_back(backup)
+        after = self.lab.view()
+        whole = {ref.id for ref in SCOPES if before.is_in_use(ref)}
+        self._give_up({cell for cell in fallen_cells(before.sql, after.sql) if cell[0] not in whole})
+        self.fallen, self.forgot = True, True
+        self.falls += 1
+        self.stored = after.sql
+        self._adopt(after, "SQL forgot")
+        if told:
+            self.say_restored()
+
+    def say_restored(self) -> None:
+        """The operator says that SQL was restored: from then on nothing that is hot may be lost."""
+        self.lab.say_restored()
+        self.fallen = False
+        self.unsettled = {}
+        self.stored = self.lab.view().sql
+
+    def evict(self, scopes: Iterable[ScopeRef] = SCOPES) -> None:
+        """Redis takes clean hashes: nothing is lost with them, unless SQL came back older and nobody has noticed."""
+        chosen = list(scopes)
+        if self.fallen:
+            ids = {ref.id for ref in chosen}
+            self._give_up({cell for cell in self.lab.view().lacking() if cell[0] in ids})
+        self.lab.evict(chosen)
+
+    def _give_up(self, cells: set[Cell]) -> None:
+        """No tier has these any more, or none will: with the head of a session all that is private to it."""
+        self.given_up |= cells
+
+    def _wrote(self, before: World, after: World) -> None:
+        """What was written is owed again, and all that is of another life."""
+        written = differences(before, after)
+        reborn = {session_scope(name).id for name in SESSIONS if _birth(before, name) != _birth(after, name)}
+        reborn |= {ref.id for ref in NAMESPACES.values() if ref.holder in reborn}
+        self.given_up = {cell for cell in self.given_up if cell not in written and cell[0] not in reborn}
 
     def _settle(self) -> None:
-        if self.unsettled:
+        if self.unsettled or self.given_up:
             self._adopt(self.lab.view())
 
-    def _adopt(self, view: View) -> None:
-        """Until SQL knows the new incarnation, a worker may still commit what Redis has forgotten."""
+    def _adopt(self, view: View, why: str = "") -> None:
+        """What was given up may be shown as any tier has it.
+
+        Until SQL knows the new incarnation, a worker may still commit what Redis has forgotten.
+        """
         seen = view.world()
         for bucket, fence in list(self.unsettled.items()):
             if view.sql.fences.get(bucket) != fence:
@@ -296,6 +363,16 @@ class ModelMachine(RuleBasedStateMachine):
                 self.world = World(self.world.lives, self.world.user, seen.app)
             else:
                 self.world = World(seen.lives, seen.user, self.world.app)
+        changed = differences(self.world, seen)
+        lost = {cell for cell in changed if not self._may_change(cell)}
+        assert not (why and lost), f"{why} {lost}, which a tier still had, or brought back what was deleted"
+        if why or (changed and not lost):
+            self.world = seen
+
+    def _may_change(self, cell: Cell) -> bool:
+        """Whether it was given up, or the head of its session was."""
+        session = next((ref.holder for ref in NAMESPACES.values() if ref.id == cell[0]), cell[0])
+        return cell in self.given_up or (session, b"!") in self.given_up
 
     # ---- values
 
@@ -316,6 +393,11 @@ class ModelMachine(RuleBasedStateMachine):
     def observe(self) -> World:
         """What the tiers show now."""
         return self.lab.view().world()
+
+
+def _birth(world: World, name: str) -> bytes | None:
+    life = world.lives[name]
+    return life.birth if life else None
 
 
 async def _hurried(run: Coroutine[Any, Any, Any]) -> Any:

@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
+from sessioncache.comparing import compare
 from sessioncache.durable import schema
 from sessioncache.durable.engine import create_engine
 from sessioncache.durable.migrate import upgrade_schema
+from sessioncache.restoring import remark_everything as restamp_everything
 from sessioncache.revisions import decode_revision, encode_revision
 from sessioncache.scopes import ScopeRef
 from tests.model.actors import Agent, SqlSwitch, Worker
@@ -41,6 +43,11 @@ class Snapshot:
 
 
 NOTHING = Snapshot(())
+
+Backup = dict[str, list[tuple[Any, ...]]]
+"""All rows of each table."""
+
+_AGED = "UPDATE sessioncache_{0} SET {1} = '2000-01-01 00:00:00.000000' WHERE deleted"
 
 
 class Lab:
@@ -99,7 +106,49 @@ class Lab:
         """What the durable tier holds now."""
         return read_sql(self._sql)
 
+    # ---- what an operator does
+
+    def backup(self) -> Backup:
+        """What the durable tier holds now."""
+        tables = schema.metadata.tables
+        return {table: self._sql.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
+
+    def put_back(self, backup: Backup) -> None:
+        """The durable tier has what a backup has, and nothing else."""
+        self._sql.execute("BEGIN IMMEDIATE")
+        for table, rows in backup.items():
+            self._sql.execute(f"DELETE FROM {table}")
+            if rows:
+                marks = ", ".join("?" * len(rows[0]))
+                self._sql.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+        self._sql.execute("COMMIT")
+
+    def say_restored(self) -> None:
+        """The command for a restored backup, by a process of its own."""
+        operator = self.agent()
+        self.run(restamp_everything(operator.tiers))
+        self.run(operator.cache.aclose())
+
+    def change_replid(self) -> None:
+        """A first replica has attached, or the backlog was freed: nothing is forgotten."""
+        self.client.execute_command("DEBUG", "CHANGE-REPL-ID")  # type: ignore[no-untyped-call]
+
     # ---- what time brings
+
+    def purge(self) -> None:
+        """Weeks pass for the tombstones that there are, and the janitor purges them."""
+        for table, column in (("state", "updated_at"), ("session", "flushed_at")):
+            self._sql.execute(_AGED.format(table, column))
+        janitor = self.worker()
+        self.run(janitor.worker._janitor.purge())
+        self.run(janitor.worker.aclose())
+
+    def compare(self) -> bool:
+        """The janitor compares all scopes; whether it finds nothing amiss."""
+        janitor = self.worker()
+        fine = [self.run(compare(janitor.tiers, ref.bucket, ref.member)) for ref in SCOPES]
+        self.run(janitor.worker.aclose())
+        return all(fine)
 
     def end_leases(self, owners: Iterable[str]) -> None:
         """Claims are over, as if their time had passed."""
@@ -154,7 +203,7 @@ class Lab:
         for name, ttl, dump in snapshot.keys:
             self.client.restore(name, ttl, dump)
         if restart:
-            self.client.execute_command("DEBUG", "CHANGE-REPL-ID")  # type: ignore[no-untyped-call]
+            self.change_replid()
 
     def refuse(self, on: bool) -> None:
         """Whether the database refuses poison as data."""

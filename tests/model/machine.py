@@ -59,14 +59,14 @@ class SessionCacheMachine(LifeRules):
     def overtake_loader(self, agent: int, name: str, hold: int, loads: bool, action: str, worker: int) -> None:
         """A loader is so slow that another one writes, a worker flushes it, and it is evicted."""
         self.work_steps(self.workers[worker], TO_THE_END)
-        self.lab.evict()
+        self.evict()
         if loads:
             self._get(agent, name, hold)
         else:
             self._create(agent, name, {"a": "number"}, hold, "")
         self.act(1 - agent, name, action)
         self.work_steps(self.workers[worker], TO_THE_END)
-        self.lab.evict()
+        self.evict()
         self.finish_calls()
 
     @rule(worker=actors, steps=st.integers(1, 9), which=picks, fault=faults, agent=actors, name=names, action=actions)
@@ -99,7 +99,7 @@ class SessionCacheMachine(LifeRules):
         self._delete(agent, name)
         if evicts:
             self.work_steps(self.workers[worker], TO_THE_END)
-            self.lab.evict([session_scope(name)])
+            self.evict([session_scope(name)])
         if kind == "fork":
             self.act(agent, SESSIONS[1 - SESSIONS.index(name)], "fork")
         else:
@@ -114,7 +114,7 @@ class SessionCacheMachine(LifeRules):
         self._use_space(agent, name, space, "update", reads=False)
         if cold != "hot":
             self.work_steps(self.workers[worker], TO_THE_END)
-            self.lab.evict(SCOPES if cold == "all" else [NAMESPACES[name, space]])
+            self.evict(SCOPES if cold == "all" else [NAMESPACES[name, space]])
         self._get(agent, name)
         held = self.handle(-1)
         if held is None or held.agent in self.calls or held.name != name:
@@ -126,7 +126,7 @@ class SessionCacheMachine(LifeRules):
             self._use_space(1 - agent, name, others, "update", reads=False)
         if cold == "all":
             self.work_steps(self.workers[worker], TO_THE_END)
-            self.lab.evict()
+            self.evict()
         self.finish_calls()
 
     def _use_space(self, agent: int, name: str, space: str, kind: str, *, reads: bool) -> None:
@@ -143,9 +143,9 @@ class SessionCacheMachine(LifeRules):
     # ---- time and faults
 
     @rule(scopes=st.sets(st.sampled_from(range(len(SCOPES))), min_size=1))
-    def evict(self, scopes: set[int]) -> None:
+    def take_hashes(self, scopes: set[int]) -> None:
         """Redis takes clean hashes."""
-        self.lab.evict([SCOPES[index] for index in sorted(scopes)])
+        self.evict([SCOPES[index] for index in sorted(scopes)])
 
     @rule(fault=faults, pick=picks)
     def forget(self, fault: str, pick: int) -> None:
@@ -153,7 +153,9 @@ class SessionCacheMachine(LifeRules):
         self._forget(fault, pick)
 
     @rule(
-        event=st.sampled_from(["leases", "kill", "kill", "clock", "temp", "grace", "grace", "snapshot", "snapshot"]),
+        event=st.sampled_from(
+            ["leases", "kill", "kill", "clock", "temp", "grace", "grace", "purge", "purge", "janitor", "replica"]
+        ),
         which=picks,
     )
     def happen(self, event: str, which: int) -> None:
@@ -168,9 +170,49 @@ class SessionCacheMachine(LifeRules):
             self._expire_temp(SESSIONS[which % 2])
         elif event == "grace":
             self.lab.end_grace()
+        elif event == "purge":
+            self._purge()
+        elif event == "janitor":
+            self._compare()
         else:
+            self._attach_replica()
+
+    @rule(tier=st.sampled_from(["Redis", "SQL"]))
+    def save(self, tier: str) -> None:
+        """A tier is as its files, or a backup, will bring it back."""
+        if tier == "Redis":
             self.snapshots.append(self.lab.snapshot())
             del self.snapshots[:-3]
+        else:
+            self.backups.append(self.lab.backup())
+            del self.backups[:-3]
+
+    @rule(pick=picks, told=st.booleans())
+    def put_back(self, pick: int, told: bool) -> None:
+        """SQL comes back older, and the operator says so at once, or later, or never."""
+        if self.backups and not self.lab.switch.away:
+            self.fall(self.backups[pick % len(self.backups)], told=told)
+
+    @rule()
+    def say_so(self) -> None:
+        """The operator says what happened some time ago; or is not sure, and says it anyway."""
+        if not self.lab.switch.away:
+            self.say_restored()
+
+    def _purge(self) -> None:
+        """SQL forgets what was deleted long ago."""
+        self.lab.purge()
+        self.stored = self.lab.sql()
+
+    def _compare(self) -> None:
+        """The janitor compares both tiers."""
+        if not self.lab.switch.away:
+            assert self.lab.compare() or self.fallen, "the janitor finds a scope amiss"
+
+    def _attach_replica(self) -> None:
+        """A first replica attaches: Redis has another replication id, and has forgotten nothing."""
+        self.forgot = True
+        self.lab.change_replid()
 
     @rule(tells=st.sampled_from(["back", "back", "away", "refuses", "takes"]))
     def database(self, tells: str) -> None:

@@ -70,6 +70,8 @@ class Sql:
     rows: dict[str, dict[str, Row]]
     """Scope id, of a namespace its own -> key -> row."""
     fences: dict[int, str]
+    purged: dict[int, int] = field(default_factory=dict)
+    """Bucket -> the largest revision that purging ever took out."""
 
     def cleared(self, ref: ScopeRef) -> int:
         """Up to where the rows of a scope are dead."""
@@ -95,7 +97,8 @@ def read_sql(connection: sqlite3.Connection) -> Sql:
     ):
         text = dated(json.encode(), at).decode()
         rows.setdefault(_OWN_IDS.get((scope, space), scope), {})[key] = (revision, text, bool(gone))
-    return Sql(heads, rows, dict(connection.execute("SELECT bucket, incarnation FROM sessioncache_fence").fetchall()))
+    fences = dict(connection.execute("SELECT bucket, incarnation FROM sessioncache_fence").fetchall())
+    return Sql(heads, rows, fences, dict(connection.execute("SELECT * FROM sessioncache_purged").fetchall()))
 
 
 def read_hot(client: redis.Redis) -> dict[str, Held]:
@@ -133,6 +136,8 @@ class Side:
     """Revision and text (empty: deleted) of each key."""
     updated: int = 0
     told: Told = field(default_factory=Told)
+    dropped: int = 0
+    """Up to where what it has not is deleted (hot)."""
 
     def head(self) -> object:
         """What has to be the same in both tiers where nothing is dirty."""
@@ -181,20 +186,22 @@ class View:
         """What SQL alone has."""
         return View({}, self.sql, b"").world()
 
-    def lacking(self) -> list[str]:
-        """What is clean, and yet not the same in both tiers."""
-        found = []
+    def lacking(self) -> dict[tuple[str, bytes], str]:
+        """What is clean, and yet not the same in both tiers, by scope id and field."""
+        found = {}
         marks = self.marks()
-        for ref in filter(self._is_in_use, SCOPES):
+        for ref in filter(self.is_in_use, SCOPES):
             hot, stored = self._hot(ref), self._stored(ref)
-            if not ref.holder and (ref.id, b"!") not in marks and hot.head() != stored.head():
-                found.append(f"the head of {ref}: {hot.head()} is hot, SQL has {stored.head()}")
+            purged = not hot.alive and ref.rows_id not in self.sql.heads and hot.life <= self._purged(ref)
+            if not ref.holder and (ref.id, b"!") not in marks and hot.head() != stored.head() and not purged:
+                found[ref.id, b"!"] = f"the head of {ref}: {hot.head()} is hot, SQL has {stored.head()}"
             for key, entry in hot.entries.items():
-                if (ref.id, b"=" + key.encode()) not in marks and stored.entries.get(key) != entry:
-                    found.append(f"{key!r} of {ref}: {entry} is hot, SQL has {stored.entries.get(key)}")
+                cell = ref.id, b"=" + key.encode()
+                if cell not in marks and stored.entries.get(key) != entry:
+                    found[cell] = f"{key!r} of {ref}: {entry} is hot, SQL has {stored.entries.get(key)}"
             for key, (revision, text) in stored.entries.items():
                 if key not in hot.entries and text and stored.alive and revision > max(hot.cleared, stored.cleared):
-                    found.append(f"{key!r} of {ref}: SQL has it, and it is not hot")
+                    found[ref.id, b"=" + key.encode()] = f"{key!r} of {ref}: SQL has it, and it is not hot"
         return found
 
     def torn(self) -> list[str]:
@@ -209,7 +216,7 @@ class View:
                 found += [f"{key!r} of {ref}" for key in born if stored.entries.get(key, (0, b""))[0] < hot.birth]
         return found
 
-    def _is_in_use(self, ref: ScopeRef) -> bool:
+    def is_in_use(self, ref: ScopeRef) -> bool:
         """Whether a scope is ready; of a namespace also whether its session is, in the same life."""
         if not self.is_ready(ref) or not ref.holder:
             return self.is_ready(ref)
@@ -232,7 +239,12 @@ class View:
         if not fields:
             return stored
         hot = _hot_side(ref, fields)
-        return hot if self.is_ready(ref) else _merged(hot, stored, self._own_marks(ref))
+        if self.is_ready(ref):
+            return hot
+        grounds = self._grounds(ref)
+        if ref.kind is ScopeKind.SESSION and grounds.stored is None and grounds.is_purged(hot.life):
+            return Side()
+        return _merged(hot, stored, grounds)
 
     def _space(self, ref: ScopeRef, birth: int) -> Values:
         """What a namespace holds in the life of its session that began at `birth`."""
@@ -241,14 +253,18 @@ class View:
         if hot.birth != birth:
             return _living(stored)
         if not self.is_ready(ref):
-            hot.entries = _merged(hot, stored, self._own_marks(ref)).entries
+            hot.entries = _merged(hot, stored, self._grounds(ref)).entries
         return _living(hot)
 
-    def _own_marks(self, ref: ScopeRef) -> set[bytes]:
-        """The marks of a scope that were made in the present incarnation."""
+    def _grounds(self, ref: ScopeRef) -> Grounds:
         fields, control = self._hash(LAYOUT.hash(ref.bucket, ref.member)), self._hash(LAYOUT.control(ref.bucket))
         own = control.get(b"replid") == self.replid and fields.get(b"i") == control.get(b"incarnation")
-        return {mark for scope, mark in self.marks() if scope == ref.id} if own else set()
+        mine = {mark for scope, mark in self.marks() if scope == ref.id} if own else set()
+        head = self.sql.heads.get(ref.rows_id)
+        return Grounds(mine, own, self._purged(ref), head.revision if head else None)
+
+    def _purged(self, ref: ScopeRef) -> int:
+        return self.sql.purged.get(ref.bucket, 0)
 
     def _hot(self, ref: ScopeRef) -> Side:
         return _hot_side(ref, self._hash(LAYOUT.hash(ref.bucket, ref.member)))
@@ -275,18 +291,40 @@ def _hot_side(ref: ScopeRef, fields: Bytes) -> Side:
     updated = decode_revision(fields.get(b"u", ZERO)) if ref.kind is ScopeKind.SESSION else 0
     title, source = fields.get(b"t", b"").decode(), fields.get(b"q", b"").decode()
     told = Told(title, int(fields.get(b"m", 0)), int(fields.get(b"k", 0)), source)
-    return Side(cleared if gone else birth, birth, cleared, not gone, entries, updated, told)
+    dropped = decode_revision(fields.get(b"p", ZERO))
+    return Side(cleared if gone else birth, birth, cleared, not gone, entries, updated, told, dropped)
 
 
-def _merged(hot: Side, stored: Side, mine: set[bytes]) -> Side:
+@dataclass(frozen=True)
+class Grounds:
+    """What else revalidation goes by."""
+
+    mine: set[bytes]
+    """Marks that were made in the present incarnation."""
+    own: bool
+    """Whether the hash is of the present incarnation: then it is whole, and takes nothing for deleted (R18)."""
+    purged: int
+    """The largest revision that purging ever took out of the bucket."""
+    stored: int | None
+    """The revision of SQL's head; None: there is none."""
+
+    def is_purged(self, revision: int) -> bool:
+        """Whether what SQL has no row of was deleted, and purged (R14)."""
+        return not self.own and revision <= self.purged and (self.stored is None or revision <= self.stored)
+
+
+def _merged(hot: Side, stored: Side, grounds: Grounds) -> Side:
     """What revalidation has to make of it: the newest life, of each key the newest entry; what is `mine` stays."""
     hot_head, stored_head = ((side.life, side.updated) for side in (hot, stored))
-    head = hot if b"!" in mine or hot_head > stored_head else stored
+    head = hot if b"!" in grounds.mine or hot_head > stored_head else stored
     # An erased user has no other head than before, only a later clear.
     cleared = max(hot.cleared, stored.cleared) if hot.life == stored.life else head.cleared
-    side = Side(head.life, head.birth, cleared, head.alive, dict(stored.entries), head.updated, head.told)
+    # What only SQL has, and is no news to the hash, was deleted.
+    rows = {key: entry for key, entry in stored.entries.items() if key in hot.entries or entry[0] > hot.dropped}
+    side = Side(head.life, head.birth, cleared, head.alive, rows, head.updated, head.told)
     for key, entry in hot.entries.items():
-        if b"=" + key.encode() in mine or entry[0] > side.entries.get(key, (0, b""))[0]:
+        newer = b"=" + key.encode() in grounds.mine or entry[0] > stored.entries.get(key, (0, b""))[0]
+        if newer and (key in stored.entries or not grounds.is_purged(entry[0])):
             side.entries[key] = entry
     return side
 

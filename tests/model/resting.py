@@ -5,8 +5,11 @@ from __future__ import annotations
 from sessioncache import SessionInfo
 from sessioncache.revisions import revision_time
 from tests.model.actors import Agent
-from tests.model.observing import APP_SCOPE, NAMESPACES, USER_SCOPE, session_scope
+from tests.model.observing import APP_SCOPE, NAMESPACES, USER_SCOPE, Sql, session_scope
 from tests.model.state import SESSIONS, SPACES, USER, Told, World
+
+Cell = tuple[str, bytes]
+"""Scope id and field."""
 
 
 async def read_all(reader: Agent, world: World) -> World:
@@ -38,9 +41,19 @@ def told_by(info: SessionInfo) -> Told:
     return Told(info.title, info.message_count, info.token_total, info.forked_from or "")
 
 
-def differences(before: World, after: World) -> set[tuple[str, bytes]]:
+def fallen_cells(before: Sql, after: Sql) -> set[Cell]:
+    """What SQL has of another revision than before."""
+    scopes = before.heads.keys() | after.heads.keys()
+    found = {(scope, b"!") for scope in scopes if before.heads.get(scope) != after.heads.get(scope)}
+    for scope in before.rows.keys() | after.rows.keys():
+        one, other = before.rows.get(scope, {}), after.rows.get(scope, {})
+        found |= {(scope, b"=" + key.encode()) for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+    return found
+
+
+def differences(before: World, after: World) -> set[Cell]:
     """Scope id and field of what is not the same; of another life the head alone."""
-    found: set[tuple[str, bytes]] = set()
+    found: set[Cell] = set()
     pairs = [(USER_SCOPE.id, before.user, after.user), (APP_SCOPE.id, before.app, after.app)]
     for name in SESSIONS:
         one, other, scope = before.lives[name], after.lives[name], session_scope(name).id
