@@ -29,7 +29,7 @@ _READING = (
     "read_layout",
     "read_fences",
     "read_scopes",
-    "read_everything",
+    "read_changes",
     "evidence",
     "list_sessions",
     "session_revisions",

@@ -30,9 +30,10 @@ Row = tuple[int, str, bool]
 Bytes = Mapping[bytes, bytes]
 
 _SHARED = ("user_scope", "app_scope")
-_HEAD = "SELECT scope_id, revision, birth, cleared, deleted FROM sessioncache_"
+_HEAD = "SELECT scope_id, revision, coalesce(flushed, revision), birth, cleared, deleted FROM sessioncache_"
 _SESSION_HEAD = (
-    "SELECT scope_id, revision, birth, cleared, deleted, updated, title, message_count, token_total, forked_from"
+    "SELECT scope_id, revision, coalesce(flushed, revision), birth, cleared, deleted, updated,"
+    " title, message_count, token_total, forked_from"
     " FROM sessioncache_session"
 )
 
@@ -54,6 +55,7 @@ class StoredHead(NamedTuple):
     """A head as the durable tier has it."""
 
     revision: int = 0
+    flushed: int = 0
     birth: int = 0
     cleared: int = 0
     deleted: bool = False
@@ -72,18 +74,25 @@ class Sql:
     fences: dict[int, str]
     purged: dict[int, int] = field(default_factory=dict)
     """Bucket -> the largest revision that purging ever took out."""
+    spaces: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """A namespace's own id -> up to where its rows are dead, and the scope revision of its last flush."""
 
     def cleared(self, ref: ScopeRef) -> int:
         """Up to where the rows of a scope are dead."""
-        return self.heads.get(ref.rows_id, StoredHead()).cleared
+        return max(self.heads.get(ref.rows_id, StoredHead()).cleared, self.spaces.get(ref.id, (0, 0))[0])
+
+    def flushed(self, ref: ScopeRef) -> int:
+        """The scope revision of its last flush; 0: nobody knows."""
+        return self.spaces.get(ref.id, (0, 0))[1] if ref.holder else self.heads.get(ref.rows_id, StoredHead()).flushed
 
 
-def _shared_head(revision: int, birth: int, cleared: int, deleted: int) -> StoredHead:
-    return StoredHead(revision, birth, cleared, bool(deleted))
+def _shared_head(revision: int, flushed: int, birth: int, cleared: int, deleted: int) -> StoredHead:
+    return StoredHead(revision, flushed, birth, cleared, bool(deleted))
 
 
-def _session_head(revision: int, birth: int, cleared: int, deleted: int, updated: int, *told: Any) -> StoredHead:
-    return StoredHead(revision, birth, cleared, bool(deleted), updated, Told(*told))
+def _session_head(revision: int, flushed: int, birth: int, cleared: int, deleted: int, *more: Any) -> StoredHead:
+    updated, *told = more
+    return StoredHead(revision, flushed, birth, cleared, bool(deleted), updated, Told(*told))
 
 
 def read_sql(connection: sqlite3.Connection) -> Sql:
@@ -98,7 +107,10 @@ def read_sql(connection: sqlite3.Connection) -> Sql:
         text = dated(json.encode(), at).decode()
         rows.setdefault(_OWN_IDS.get((scope, space), scope), {})[key] = (revision, text, bool(gone))
     fences = dict(connection.execute("SELECT bucket, incarnation FROM sessioncache_fence").fetchall())
-    return Sql(heads, rows, fences, dict(connection.execute("SELECT * FROM sessioncache_purged").fetchall()))
+    purged = dict(connection.execute("SELECT bucket, revision FROM sessioncache_purged").fetchall())
+    told = connection.execute("SELECT scope_id, namespace, cleared, revision FROM sessioncache_namespace")
+    spaces = {_OWN_IDS[scope, space]: (cleared, revision) for scope, space, cleared, revision in told}
+    return Sql(heads, rows, fences, purged, spaces)
 
 
 def read_hot(client: redis.Redis) -> dict[str, Held]:
@@ -242,7 +254,7 @@ class View:
         if self.is_ready(ref):
             return hot
         grounds = self._grounds(ref)
-        if ref.kind is ScopeKind.SESSION and grounds.stored is None and grounds.is_purged(hot.life):
+        if ref.kind is ScopeKind.SESSION and not grounds.flushed and grounds.is_purged(hot.life):
             return Side()
         return _merged(hot, stored, grounds)
 
@@ -260,8 +272,7 @@ class View:
         fields, control = self._hash(LAYOUT.hash(ref.bucket, ref.member)), self._hash(LAYOUT.control(ref.bucket))
         own = control.get(b"replid") == self.replid and fields.get(b"i") == control.get(b"incarnation")
         mine = {mark for scope, mark in self.marks() if scope == ref.id} if own else set()
-        head = self.sql.heads.get(ref.rows_id)
-        return Grounds(mine, own, self._purged(ref), head.revision if head else None)
+        return Grounds(mine, own, self._purged(ref), self.sql.flushed(ref))
 
     def _purged(self, ref: ScopeRef) -> int:
         return self.sql.purged.get(ref.bucket, 0)
@@ -275,7 +286,9 @@ class View:
         entries = {key: (revision, b"" if gone else text.encode()) for key, (revision, text, gone) in rows.items()}
         if head is None:
             return Side(alive=ref.kind is not ScopeKind.SESSION, entries=entries)
-        _, birth, cleared, gone, updated, told = head
+        _, _, birth, cleared, gone, updated, told = head
+        if ref.holder:
+            cleared = self.sql.cleared(ref)
         return Side(cleared if gone else birth, birth, cleared, not gone, entries, updated, told)
 
 
@@ -305,12 +318,12 @@ class Grounds:
     """Whether the hash is of the present incarnation: then it is whole, and takes nothing for deleted (R18)."""
     purged: int
     """The largest revision that purging ever took out of the bucket."""
-    stored: int | None
-    """The revision of SQL's head; None: there is none."""
+    flushed: int
+    """The scope revision that SQL says was flushed; 0: it does not know the scope."""
 
     def is_purged(self, revision: int) -> bool:
         """Whether what SQL has no row of was deleted, and purged (R14)."""
-        return not self.own and revision <= self.purged and (self.stored is None or revision <= self.stored)
+        return not self.own and revision <= self.purged and (not self.flushed or revision <= self.flushed)
 
 
 def _merged(hot: Side, stored: Side, grounds: Grounds) -> Side:
