@@ -48,7 +48,7 @@ async def run(seconds: float, seed: str, redis_kind: str, database_kind: str, wa
     async with set_up(redis_kind, database_kind, seed) as stage:
         offered = {database_kind, "sentinel" if stage.sentinels else "alone", "clock" if stage.clock else ""}
         possible = [fault for fault in _KINDS if not fault.needs or fault.needs in offered]
-        kinds = [fault for fault in possible if any(part.strip() in fault.name for part in wanted.split(","))]
+        kinds = [fault for fault in possible if any(part.strip() in fault.name for part in wanted.split(";"))]
         tally = Tally(left_out=[fault.name for fault in _KINDS if fault not in possible])
         stage.fleet.start()
         await wait_until_async(lambda: stage.fleet.acknowledged() > 100, 60, "agents are served")

@@ -18,6 +18,7 @@ from typing import Any
 from sessioncache import OutcomeUnknownError, PartlyAppliedError, SessionCacheError
 
 OK, UNKNOWN, REFUSED, BROKEN = "ok", "unknown", "refused", "broken"
+NEVER = (inf, inf)
 
 
 class Failed(Exception):  # noqa: N818 - the outcome is in the journal, the actor only goes on
@@ -73,8 +74,8 @@ class Call:
     """The time of that."""
     taken: bool = True
     """Of a record: whether it was."""
-    durable_at: float = inf
-    """When a flush() that began later succeeded."""
+    shown: tuple[float, float] = NEVER
+    """When a flush() that showed it to be durable began and ended."""
 
 
 @dataclass(slots=True)
@@ -122,4 +123,4 @@ def _mark_durable(story: Story) -> None:
             continue
         for call in story.calls:
             if call.what["run"] == run and given_up.get(run, -1) < call.at and call.ended < flush.at:
-                call.durable_at = min(call.durable_at, flush.ended_at) if call.outcome == OK else inf
+                call.shown = min(call.shown, (flush.what["t"], flush.ended_at)) if call.outcome == OK else NEVER

@@ -33,6 +33,8 @@ class Dirt:
     """By how much the other tier was behind."""
     fell: Values = field(default_factory=dict)
     """Where SQL was made to forget: what it fell back to.  That a cell was durable before says nothing any more."""
+    of_sql: bool = False
+    """Whether it was SQL that was made to forget."""
 
     def size(self, stored: Mapping[str, Any]) -> int:
         """How many writes that is at most, given what SQL has."""
@@ -103,7 +105,7 @@ def _note_shared(found: Dirt, prefix: str, scope: Hot, stored: Mapping[str, Any]
 
 def fall(client: redis.Redis, before: Values, after: Values) -> Dirt:
     """What is lost when SQL falls back from what it has to what a backup has: of what is hot, nothing."""
-    found, hot = Dirt(time.monotonic()), _hot_scopes(client)
+    found, hot = Dirt(time.monotonic(), of_sql=True), _hot_scopes(client)
     for cell in sorted(before.keys() | after.keys()):
         if before.get(cell) == after.get(cell) or _scope_of(cell).id in hot:
             continue

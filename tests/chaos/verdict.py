@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 from math import inf
 from typing import Any
 
-from tests.chaos.journal import BROKEN, OK, REFUSED, UNKNOWN, Call, Story
+from tests.chaos.journal import BROKEN, NEVER, OK, REFUSED, UNKNOWN, Call, Story
 from tests.chaos.snapshot import Dirt, Values
 
 _DURABLE = "durable"
@@ -24,7 +24,8 @@ class Write:
     at: int
     value: int | None
     outcome: str
-    durable_at: float = inf
+    shown: tuple[float, float] = NEVER
+    """When a flush() that showed it to be durable began and ended."""
 
 
 @dataclass(slots=True)
@@ -100,7 +101,7 @@ class Judge:
     def _take(self, story: Story) -> None:
         late: list[Call] = []
         for call in story.calls:
-            what, told = call.what, (call.at, call.outcome, call.durable_at)
+            what, told = call.what, (call.at, call.outcome, call.shown)
             if call.outcome == BROKEN:
                 self.findings.say(f"an agent met {call.error}")
             if "flush" not in what and call.outcome == OK:
@@ -114,12 +115,12 @@ class Judge:
             if "notes" in what:
                 self._notes[what["notes"]][what["item"]] = what["run_of"], Write(call.at, what["item"], *told[1:])
             if "fork" in what and call.outcome != REFUSED:
-                self._fork(what["fork"]["of"], what["fork"]["into"], call.at, call.durable_at)
+                self._fork(what["fork"]["of"], what["fork"]["into"], call.at, call.shown)
                 late += [call] * (call.outcome == UNKNOWN)
                 self.findings.forks += call.outcome == OK
             if "adds" in what:
                 self._sums[what["adds"]][call.outcome] += what["by"]
-                self._sums[what["adds"]][_DURABLE] += what["by"] * (call.durable_at < inf)
+                self._sums[what["adds"]][_DURABLE] += what["by"] * (call.shown < NEVER)
             if what.get("life") and call.outcome == OK:  # a call through a handle succeeds only while its life lasts
                 self._note(self._writes[what["life"][0]], what["life"][1], *told)
         for call in late:
@@ -138,7 +139,7 @@ class Judge:
             outcome = REFUSED
         self.findings.records += outcome == OK
         self.findings.outdated += call.outcome == OK and not call.taken
-        self._note(self._writes[cell], number, call.at, outcome, call.durable_at if outcome == OK else inf)
+        self._note(self._writes[cell], number, call.at, outcome, call.shown if outcome == OK else NEVER)
 
     def _answers(self, cell: str, at: int, dirts: Sequence[Dirt]) -> set[bool]:
         """What may be said to a record of a time, which depends on what Redis was made to forget."""
@@ -149,16 +150,16 @@ class Judge:
         return {value is None or self._times.get(value, 0) <= at for value in values}
 
     @staticmethod
-    def _note(writes: list[Write], value: int | None, at: int, outcome: str, durable_at: float) -> None:
-        writes.append(Write(at, value, outcome, durable_at))
+    def _note(writes: list[Write], value: int | None, at: int, outcome: str, shown: tuple[float, float]) -> None:
+        writes.append(Write(at, value, outcome, shown))
 
-    def _fork(self, parent: str, child: str, at: int, durable_at: float) -> None:
+    def _fork(self, parent: str, child: str, at: int, shown: tuple[float, float]) -> None:
         """A fork, if it is there, has of each cell what its parent may have had: that comes before it in the story."""
         for cell in self._cells_of(parent):
             writes, into = list(self._writes[cell]), child + cell.removeprefix(parent)
             self._origins[into] = cell, writes
             for number, value in enumerate(sorted(self._possible(writes), key=str)):
-                self._writes[into].append(Write(at, value, UNKNOWN if number else OK, durable_at))
+                self._writes[into].append(Write(at, value, UNKNOWN if number else OK, shown))
 
     def _fork_late(self, parent: str, child: str, at: int) -> None:
         """A fork of unknown outcome may have come about at any time after its call."""
@@ -187,12 +188,18 @@ class Judge:
         self._check_cell(seen["seen"], seen["n"], before, dirts, f"read at {seen['t']:.3f}", count=False)
 
     def _check_stored(self, stored: dict[str, Any]) -> None:
-        """What SQL had just after a flush() is what that had shown to be durable, or something later."""
-        dirts = [dirt for dirt in self._dirts if dirt.at < stored["t"]]
+        """What SQL had just after a flush() is what that had shown to be durable, or something later.
+
+        Of what was durable before SQL was put back, SQL has what it was put back to.
+        """
+        falls = [dirt.at for dirt in self._dirts if dirt.at < stored["t"] and dirt.of_sql]
         for cell, value in stored["stored"].items():
             writes = self._writes.get(cell, [])
             known = writes[: bisect_left(writes, stored["at"], key=lambda write: write.at)]
-            if known and value not in self._since_durable(cell, known, dirts, stored["since"]):
+            since = max([*falls, -inf])
+            shown = (at for at in range(len(known) - 1, -1, -1) if _is_shown(known[at], since, stored["since"]))
+            first = next(shown, None)
+            if first is not None and value not in {write.value for write in known[first:] if write.outcome != REFUSED}:
                 self.findings.untrue += 1
                 self.findings.say(f"flush() returned at {stored['since']:.3f}, and SQL had {value} of {cell}")
 
@@ -228,17 +235,14 @@ class Judge:
         return _came_back(cell, dirts)
 
     @staticmethod
-    def _since_durable(
-        cell: str, writes: Sequence[Write], dirts: Sequence[Dirt], shown_by: float = inf
-    ) -> set[int | None]:
-        """What may be left when a tier forgets: nothing older than what flush() has shown to be durable by a time.
+    def _since_durable(cell: str, writes: Sequence[Write], dirts: Sequence[Dirt]) -> set[int | None]:
+        """What may be left when a tier forgets: nothing older than what flush() has shown to be durable.
 
         Where SQL has been put back since, nothing older than what it was put back to.
         """
         backups = [dirt.fell[cell] for dirt in dirts if cell in dirt.fell]
         back = range(len(writes) - 1, -1, -1)
-        durable = (at for at in back if writes[at].durable_at <= shown_by and _is_durable(cell, writes[at], dirts))
-        first = next(durable, None)
+        first = next((at for at in back if _is_durable(cell, writes[at], dirts)), None)
         if first is None and backups and None not in backups:
             first = min((at for at in back if writes[at].value in backups), default=None)
         left = {write.value for write in writes[first or 0 :] if write.outcome != REFUSED}
@@ -326,10 +330,19 @@ def compare(findings: Findings, views: Mapping[str, Values]) -> None:
                 findings.say(f"{cell} is {first.get(cell)} {name} and {values.get(cell)} {other}")
 
 
+def _is_shown(write: Write, since: float, by: float) -> bool:
+    """Whether a flush() between two times has shown a write to be durable."""
+    return since < write.shown[0] and write.shown[1] <= by
+
+
 def _is_durable(cell: str, write: Write, dirts: Iterable[Dirt]) -> bool:
-    """Whether flush() has shown a write to be durable, after the last time that SQL was put back."""
-    falls = [dirt.at for dirt in dirts if cell in dirt.fell]
-    return max([*falls, -inf]) < write.durable_at < inf
+    """Whether flush() has shown a write to be durable, after the last time that SQL forgot it.
+
+    What was hot then is written again: where Redis forgets before that is done, it is lost.
+    """
+    dirty = max((dirt.at for dirt in dirts if not dirt.of_sql and cell in dirt.cells), default=-inf)
+    falls = [dirt.at for dirt in dirts if cell in dirt.fell or (dirt.of_sql and dirt.at < dirty)]
+    return max([*falls, -inf]) < write.shown[0] < inf
 
 
 def _came_back(cell: str, dirts: Iterable[Dirt]) -> bool:
