@@ -35,7 +35,7 @@ _SQLITE_TRIGGER = """
 CREATE TRIGGER chaos_{name}_{event} BEFORE {event} ON {table} WHEN {when} BEGIN SELECT RAISE(ABORT, 'chaos'); END
 """
 _OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-_CONTENT = "SELECT count(*), max(revision), sum(revision % 1000003) FROM sessioncache_state"
+_CONTENT = "SELECT count(*), max(revision), sum(revision) FROM sessioncache_state"
 
 
 @asynccontextmanager

@@ -162,6 +162,8 @@ async def _few_replicas(client: redis.Redis) -> AsyncIterator[None]:
 async def _failed_snapshot(server: RedisServer, client: redis.Redis) -> AsyncIterator[None]:
     """A folder that is not empty lies where the snapshot is to be."""
     obstacle = server.folder / "dump.rdb"
+    if obstacle.is_file():
+        obstacle.unlink()
     (obstacle / "x").mkdir(parents=True)
     client.config_set("save", "3600 1000000000")
     try:

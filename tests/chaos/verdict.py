@@ -26,6 +26,8 @@ class Write:
     outcome: str
     shown: tuple[float, float] = NEVER
     """When a flush() that showed it to be durable began and ended."""
+    made: float = -inf
+    """When it was made."""
 
 
 @dataclass(slots=True)
@@ -101,28 +103,28 @@ class Judge:
     def _take(self, story: Story) -> None:
         late: list[Call] = []
         for call in story.calls:
-            what, told = call.what, (call.at, call.outcome, call.shown)
+            what = call.what
             if call.outcome == BROKEN:
                 self.findings.say(f"an agent met {call.error}")
             if "flush" not in what and call.outcome == OK:
                 self.findings.acknowledged += 1
             for cell, value in what.get("sets", {}).items():
-                self._note(self._writes[cell], value, *told)
+                self._writes[cell].append(_write(call, value))
             if "upserts" in what:
                 self._take_record(what["upserts"], call)
             if "appends" in what:
-                self._note(self._items[what["appends"]], what["item"], *told)
+                self._items[what["appends"]].append(_write(call, what["item"]))
             if "notes" in what:
-                self._notes[what["notes"]][what["item"]] = what["run_of"], Write(call.at, what["item"], *told[1:])
+                self._notes[what["notes"]][what["item"]] = what["run_of"], _write(call, what["item"])
             if "fork" in what and call.outcome != REFUSED:
-                self._fork(what["fork"]["of"], what["fork"]["into"], call.at, call.shown)
+                self._fork(call)
                 late += [call] * (call.outcome == UNKNOWN)
                 self.findings.forks += call.outcome == OK
             if "adds" in what:
                 self._sums[what["adds"]][call.outcome] += what["by"]
                 self._sums[what["adds"]][_DURABLE] += what["by"] * (call.shown < NEVER)
             if what.get("life") and call.outcome == OK:  # a call through a handle succeeds only while its life lasts
-                self._note(self._writes[what["life"][0]], what["life"][1], *told)
+                self._writes[what["life"][0]].append(_write(call, what["life"][1]))
         for call in late:
             self._fork_late(call.what["fork"]["of"], call.what["fork"]["into"], call.at)
 
@@ -139,7 +141,7 @@ class Judge:
             outcome = REFUSED
         self.findings.records += outcome == OK
         self.findings.outdated += call.outcome == OK and not call.taken
-        self._note(self._writes[cell], number, call.at, outcome, call.shown if outcome == OK else NEVER)
+        self._writes[cell].append(_write(call, number, outcome))
 
     def _answers(self, cell: str, at: int, dirts: Sequence[Dirt]) -> set[bool]:
         """What may be said to a record of a time, which depends on what Redis was made to forget."""
@@ -149,17 +151,14 @@ class Judge:
             values |= self._since_durable(cell, writes, dirts)
         return {value is None or self._times.get(value, 0) <= at for value in values}
 
-    @staticmethod
-    def _note(writes: list[Write], value: int | None, at: int, outcome: str, shown: tuple[float, float]) -> None:
-        writes.append(Write(at, value, outcome, shown))
-
-    def _fork(self, parent: str, child: str, at: int, shown: tuple[float, float]) -> None:
+    def _fork(self, call: Call) -> None:
         """A fork, if it is there, has of each cell what its parent may have had: that comes before it in the story."""
+        parent, child = call.what["fork"]["of"], call.what["fork"]["into"]
         for cell in self._cells_of(parent):
             writes, into = list(self._writes[cell]), child + cell.removeprefix(parent)
             self._origins[into] = cell, writes
             for number, value in enumerate(sorted(self._possible(writes), key=str)):
-                self._writes[into].append(Write(at, value, UNKNOWN if number else OK, shown))
+                self._writes[into].append(_write(call, value, UNKNOWN if number else OK))
 
     def _fork_late(self, parent: str, child: str, at: int) -> None:
         """A fork of unknown outcome may have come about at any time after its call."""
@@ -330,9 +329,15 @@ def compare(findings: Findings, views: Mapping[str, Values]) -> None:
                 findings.say(f"{cell} is {first.get(cell)} {name} and {values.get(cell)} {other}")
 
 
+def _write(call: Call, value: int | None, outcome: str = "") -> Write:
+    """One write of a call."""
+    outcome = outcome or call.outcome
+    return Write(call.at, value, outcome, call.shown if outcome == OK else NEVER, call.what["t"])
+
+
 def _is_shown(write: Write, since: float, by: float) -> bool:
-    """Whether a flush() between two times has shown a write to be durable."""
-    return since < write.shown[0] and write.shown[1] <= by
+    """Whether it was made after one time, and a flush() has shown it to be durable by another."""
+    return since < write.made and write.shown[1] <= by
 
 
 def _is_durable(cell: str, write: Write, dirts: Iterable[Dirt]) -> bool:
@@ -342,7 +347,7 @@ def _is_durable(cell: str, write: Write, dirts: Iterable[Dirt]) -> bool:
     """
     dirty = max((dirt.at for dirt in dirts if not dirt.of_sql and cell in dirt.cells), default=-inf)
     falls = [dirt.at for dirt in dirts if cell in dirt.fell or (dirt.of_sql and dirt.at < dirty)]
-    return max([*falls, -inf]) < write.shown[0] < inf
+    return max([*falls, -inf]) < write.made and write.shown < NEVER
 
 
 def _came_back(cell: str, dirts: Iterable[Dirt]) -> bool:

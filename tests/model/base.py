@@ -28,7 +28,7 @@ TO_THE_END = 400
 _MOST_HANDLES = 5
 _ROUNDS = 12
 """Turns of worker and janitor after which nothing may be amiss."""
-_DRAIN = 5.0
+_DRAIN = 20.0
 """Seconds that the last flush may take."""
 _SHORT = 0.1
 """Seconds that a call takes at most while the database is away."""
@@ -295,13 +295,14 @@ class ModelMachine(RuleBasedStateMachine):
 
         Only what was dirty may be lost, or what SQL had forgotten before, and only what was given up may come back.
         """
-        view = self.lab.view()
-        self._give_up(view.marks() | (set(view.lacking()) if self.fallen else set()))
+        before = self.lab.view()
+        own = before.marks() | (before.only_hot() if self.fallen else set())
         self.lab.restore(snapshot, restart=restart)
         self.forgot = True
-        fences = self.lab.view().sql.fences
-        self.unsettled = {bucket: fences.get(bucket) for bucket in range(BUCKETS)}
-        self._adopt(self.lab.view(), "Redis forgot")
+        after = self.lab.view()
+        self.given_up |= {cell for cell in own if after.held(cell) != before.held(cell)}
+        self.unsettled = {bucket: after.sql.fences.get(bucket) for bucket in range(BUCKETS)}
+        self._adopt(after, "Redis forgot")
 
     def fall(self, backup: Backup, *, told: bool) -> None:
         """SQL has what a backup has; `told`: the operator's command follows at once.
@@ -312,7 +313,7 @@ class ModelMachine(RuleBasedStateMachine):
         self.lab.put_back(backup)
         after = self.lab.view()
         whole = {ref.id for ref in SCOPES if before.is_in_use(ref)}
-        self._give_up({cell for cell in fallen_cells(before.sql, after.sql) if cell[0] not in whole})
+        self.given_up |= {cell for cell in fallen_cells(before.sql, after.sql) if cell[0] not in whole}
         self.fallen, self.forgot = True, True
         self.falls += 1
         self.stored = after.sql
@@ -332,12 +333,8 @@ class ModelMachine(RuleBasedStateMachine):
         chosen = list(scopes)
         if self.fallen:
             ids = {ref.id for ref in chosen}
-            self._give_up({cell for cell in self.lab.view().lacking() if cell[0] in ids})
+            self.given_up |= {cell for cell in self.lab.view().only_hot() if cell[0] in ids}
         self.lab.evict(chosen)
-
-    def _give_up(self, cells: set[Cell]) -> None:
-        """No tier has these any more, or none will: with the head of a session all that is private to it."""
-        self.given_up |= cells
 
     def _wrote(self, before: World, after: World) -> None:
         """What was written is owed again, and all that is of another life."""

@@ -216,12 +216,29 @@ class View:
                     found[ref.id, b"=" + key.encode()] = f"{key!r} of {ref}: SQL has it, and it is not hot"
         return found
 
+    def held(self, cell: tuple[str, bytes]) -> object:
+        """What Redis has of a scope's field, as it lies there."""
+        ref = next(ref for ref in SCOPES if ref.id == cell[0])
+        hot = self._hot(ref)
+        return (hot.head(), hot.cleared) if cell[1] == b"!" else hot.entries.get(cell[1][1:].decode())
+
+    def only_hot(self) -> set[tuple[str, bytes]]:
+        """What is clean, and not in SQL: scope id and field, whether the scope can be used or not."""
+        found = set()
+        for ref in SCOPES:
+            hot, stored = self._hot(ref), self._stored(ref)
+            found |= {(ref.id, b"!")} if hot.head() != stored.head() else set()
+            found |= {
+                (ref.id, b"=" + key.encode()) for key, one in hot.entries.items() if stored.entries.get(key) != one
+            }
+        return found - self.marks()
+
     def torn(self) -> list[str]:
         """Of a life that SQL knows, what began with it and SQL lacks: both come in one transaction."""
         found = []
         for ref in map(session_scope, SESSIONS):
-            hot, stored = self._hot(ref), self._stored(ref)
-            if hot.alive and stored.alive and hot.birth == stored.birth:
+            hot, stored, grounds = self._hot(ref), self._stored(ref), self._grounds(ref)
+            if hot.alive and stored.alive and hot.birth == stored.birth and not grounds.is_purged(hot.birth):
                 born = [
                     key for key, (revision, text) in hot.entries.items() if revision == hot.birth and not _poison(text)
                 ]
