@@ -51,7 +51,7 @@ async def run(seconds: float, seed: str, redis_kind: str, database_kind: str, wa
         kinds = [fault for fault in possible if any(part.strip() in fault.name for part in wanted.split(";"))]
         tally = Tally(left_out=[fault.name for fault in _KINDS if fault not in possible])
         stage.fleet.start()
-        await wait_until_async(lambda: stage.fleet.acknowledged() > 100, 60, "agents are served")
+        await wait_until_async(lambda: stage.fleet.acknowledged() > 100, 120, "agents are served")
         async with Mirrors(stage.fleet.agents_urls) as stage.mirrors, stage.bystander:
             began = time.monotonic()
             for fault in _shuffled(stage, kinds):

@@ -33,7 +33,7 @@ class Wire(Proxy):
 
     def switch(self, upstream: str | Path) -> None:
         """Lead new connections to another server."""
-        self._upstream = str(upstream)
+        self.upstream = str(upstream)
 
     def half_open(self) -> None:
         """Every connection that there is loses its server without being told: nothing arrives any more."""
@@ -43,7 +43,7 @@ class Wire(Proxy):
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            upstream_reader, upstream_writer = await asyncio.open_unix_connection(self._upstream)
+            upstream_reader, upstream_writer = await asyncio.open_unix_connection(self.upstream)
         except OSError:
             writer.transport.abort()
             return
