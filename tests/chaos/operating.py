@@ -22,7 +22,7 @@ from tests.helpers import Urls, connect, execute, fetch, open_worker, upgrade
 _UNLIMITED = resource.RLIM_INFINITY
 _LEAST = 1024
 """Bytes that a file may have where there is no room."""
-_NOTICED = 20.0
+_NOTICED = 60.0
 """Seconds within which a worker must find that it has the wrong database."""
 
 _TRIGGER = """
