@@ -290,14 +290,14 @@ class ModelMachine(RuleBasedStateMachine):
 
     # ---- faults
 
-    def fault(self, snapshot: Snapshot, *, restart: bool) -> None:
+    def fault(self, snapshot: Snapshot, how: str = "") -> None:
         """Redis has what a snapshot has, and nothing else.
 
         Only what was dirty may be lost, or what SQL had forgotten before, and only what was given up may come back.
         """
         before = self.lab.view()
         own = before.marks() | (before.only_hot() if self.fallen else set())
-        self.lab.restore(snapshot, restart=restart)
+        self.lab.restore(snapshot, how)
         self.forgot = True
         after = self.lab.view()
         self.given_up |= {cell for cell in own if after.held(cell) != before.held(cell)}

@@ -21,7 +21,7 @@ from sessioncache.restoring import remark_everything as restamp_everything
 from sessioncache.revisions import decode_revision, encode_revision
 from sessioncache.scopes import ScopeRef
 from tests.model.actors import Agent, SqlSwitch, Worker
-from tests.model.observing import BUCKETS, LAYOUT, POISON, SCOPES, Sql, View, read_hot, read_sql
+from tests.model.observing import BUCKETS, LAYOUT, POISON, SCOPES, Origin, Sql, View, read_hot, read_sql
 from tests.servers import RedisServer
 
 T = TypeVar("T")
@@ -99,8 +99,9 @@ class Lab:
 
     def view(self) -> View:
         """What both tiers hold now."""
-        told = self.client.execute_command("INFO", "replication")  # type: ignore[no-untyped-call]
-        return View(read_hot(self.client), self.sql(), told["master_replid"].encode())
+        told = self.client.execute_command("INFO", "server", "replication", "stats")  # type: ignore[no-untyped-call]
+        names = ("master_replid", "run_id", "total_net_repl_input_bytes")
+        return View(read_hot(self.client), self.sql(), Origin(*(str(told[name]).encode() for name in names)))
 
     def sql(self) -> Sql:
         """What the durable tier holds now."""
@@ -134,6 +135,12 @@ class Lab:
         self.client.execute_command("DEBUG", "CHANGE-REPL-ID")  # type: ignore[no-untyped-call]
 
     # ---- what time brings
+
+    def look_at_incarnations(self) -> None:
+        """Somebody registers all buckets, as every process does that finds another replication id."""
+        agent = self.agent()
+        self.run(agent.tiers.registrar.register(range(BUCKETS)))
+        self.run(agent.cache.aclose())
 
     def purge(self) -> None:
         """Weeks pass for the tombstones that there are, and the janitor purges them."""
@@ -197,13 +204,20 @@ class Lab:
         names: Any = self.client.keys("*")
         return Snapshot(tuple((name, max(0, self.client.pttl(name)), self.client.dump(name)) for name in names))
 
-    def restore(self, snapshot: Snapshot, *, restart: bool) -> None:
-        """The server has what a snapshot has; with `restart` as after a restart, or on a lagging replica."""
+    def restore(self, snapshot: Snapshot, how: str = "") -> None:
+        """The server has what a snapshot has.
+
+        `how`: ``restarted``, or a replica that was promoted, and so another process than the one that wrote it; ``fed``
+        by a primary that lagged, and the same process.
+        """
         self.client.flushall()
         for name, ttl, dump in snapshot.keys:
             self.client.restore(name, ttl, dump)
-        if restart:
+        if how:
             self.change_replid()
+            for bucket in range(BUCKETS):
+                if self._control(bucket):
+                    self.client.hset(LAYOUT.control(bucket), "run" if how == "restarted" else "fed", "1")
 
     def refuse(self, on: bool) -> None:
         """Whether the database refuses poison as data."""

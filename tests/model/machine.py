@@ -19,7 +19,7 @@ kinds = st.sampled_from(["append", "append", "update", "clear", "fork"])
 forks = st.integers(0, 6)
 overtakers = st.sampled_from([*SPACES, "takes"])
 temperatures = st.sampled_from(["hot", "space", "all", "all"])
-faults = st.sampled_from(["everything", "nothing", "files", "files"])
+faults = st.sampled_from(["everything", "nothing", "files", "files", "fed"])
 
 
 class SessionCacheMachine(LifeRules):
@@ -210,9 +210,15 @@ class SessionCacheMachine(LifeRules):
             assert self.lab.compare() or self.fallen, "the janitor finds a scope amiss"
 
     def _attach_replica(self) -> None:
-        """A first replica attaches: Redis has another replication id, and has forgotten nothing."""
-        self.forgot = True
+        """A first replica attaches: Redis has another replication id, and has forgotten nothing (R17)."""
+        before = self.lab.view()
         self.lab.change_replid()
+        if not self.lab.switch.away:
+            self.lab.look_at_incarnations()
+            after = self.lab.view()
+            for bucket, fence in before.sql.fences.items():
+                kept = before.incarnation(bucket) in (None, after.incarnation(bucket))
+                assert kept or before.incarnation(bucket) != fence.encode(), "a first replica ended an incarnation"
 
     @rule(tells=st.sampled_from(["back", "back", "away", "refuses", "takes"]))
     def database(self, tells: str) -> None:
@@ -227,11 +233,11 @@ class SessionCacheMachine(LifeRules):
 
     def _forget(self, fault: str, pick: int) -> None:
         if fault == "everything":
-            self.fault(NOTHING, restart=False)
+            self.fault(NOTHING)
         elif fault == "nothing":  # a restart with all of its files, or a replica that lacks nothing
-            self.fault(self.lab.snapshot(), restart=True)
+            self.fault(self.lab.snapshot(), "restarted")
         elif self.snapshots:
-            self.fault(self.snapshots[pick % len(self.snapshots)], restart=True)
+            self.fault(self.snapshots[pick % len(self.snapshots)], "restarted" if fault == "files" else "fed")
 
     def _kill_worker(self, worker: int) -> None:
         """A worker is killed wherever it is; its claims end in time."""

@@ -156,13 +156,31 @@ class Side:
         return (self.life, self.updated, self.told) if self.alive else self.life
 
 
+class Origin(NamedTuple):
+    """By what a server is known."""
+
+    replid: bytes = b""
+    run: bytes = b""
+    fed: bytes = b""
+    """Bytes that it has taken from a primary."""
+
+
 @dataclass(frozen=True)
 class View:
     """Both tiers at one moment."""
 
     hot: Mapping[str, Held]
     sql: Sql
-    replid: bytes
+    origin: Origin
+
+    def incarnation(self, bucket: int) -> bytes | None:
+        """The incarnation of a bucket, also where only the replication id is another one; None: it gets a new one."""
+        control = self._hash(LAYOUT.control(bucket))
+        known = control.get(b"incarnation")
+        if known is None or control.get(b"replid") == self.origin.replid:
+            return known
+        same = (control.get(b"run"), control.get(b"fed")) == self.origin[1:]
+        return known if same and self.sql.fences.get(bucket) == known.decode() else None
 
     def marks(self) -> set[tuple[str, bytes]]:
         """Scope id and field of everything that is dirty."""
@@ -176,9 +194,9 @@ class View:
         """Whether the scope is hot and can be used without SQL."""
         control = self._hash(LAYOUT.control(ref.bucket))
         fields = self._hash(LAYOUT.hash(ref.bucket, ref.member))
-        if control.get(b"replid") != self.replid or control.get(b"registered") != b"1" or b"y" in fields:
+        if control.get(b"registered") != b"1" or b"y" in fields:
             return False
-        return bool(fields) and fields.get(b"i") == control.get(b"incarnation")
+        return bool(fields) and fields.get(b"i") == self.incarnation(ref.bucket)
 
     def world(self) -> World:
         """What can be read now, or could once everything is hot and revalidated."""
@@ -196,7 +214,7 @@ class View:
 
     def sql_world(self) -> World:
         """What SQL alone has."""
-        return View({}, self.sql, b"").world()
+        return View({}, self.sql, Origin()).world()
 
     def lacking(self) -> dict[tuple[str, bytes], str]:
         """What is clean, and yet not the same in both tiers, by scope id and field."""
@@ -286,8 +304,8 @@ class View:
         return _living(hot)
 
     def _grounds(self, ref: ScopeRef) -> Grounds:
-        fields, control = self._hash(LAYOUT.hash(ref.bucket, ref.member)), self._hash(LAYOUT.control(ref.bucket))
-        own = control.get(b"replid") == self.replid and fields.get(b"i") == control.get(b"incarnation")
+        fields = self._hash(LAYOUT.hash(ref.bucket, ref.member))
+        own = bool(fields) and fields.get(b"i") == self.incarnation(ref.bucket)
         mine = {mark for scope, mark in self.marks() if scope == ref.id} if own else set()
         return Grounds(mine, own, self._purged(ref), self.sql.flushed(ref))
 
