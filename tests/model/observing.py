@@ -79,7 +79,10 @@ class Sql:
 
     def cleared(self, ref: ScopeRef) -> int:
         """Up to where the rows of a scope are dead."""
-        return max(self.heads.get(ref.rows_id, StoredHead()).cleared, self.spaces.get(ref.id, (0, 0))[0])
+        head = self.heads.get(ref.rows_id, StoredHead())
+        return (
+            max(head.birth - 1, self.spaces.get(ref.id, (0, 0))[0]) if ref.holder and not head.deleted else head.cleared
+        )
 
     def flushed(self, ref: ScopeRef) -> int:
         """The scope revision of its last flush; 0: nobody knows."""
