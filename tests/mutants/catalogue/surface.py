@@ -7,6 +7,7 @@ from tests.mutants.mutation import Mutation
 _CAUSES = "client/test_redis_causes.py::"
 _ACCESS = "client/test_access_list.py::"
 _HOT = "sessioncache/hot/"
+_ODD = "unit/test_odd_arguments.py::test_what_cannot_be_used_is_refused_by_an_error_of_the_tree"
 
 MUTATIONS = (
     Mutation(
@@ -104,6 +105,30 @@ MUTATIONS = (
         'return _MEANS_MORE.sub(rb"\\\\g<0>", name.encode())',
         "return name.encode()",
         ("client/test_prefixes.py::test_everything_works_with_a_prefix_that_would_be_a_pattern",),
+    ),
+    Mutation(
+        "an expected revision is taken as it is",
+        "R20",
+        "sessioncache/values.py",
+        "    if not 0 <= given <= LARGEST:\n",
+        "    if False:\n",
+        (_ODD,),
+    ),
+    Mutation(
+        "a flush may wait for ever",
+        "R11",
+        "sessioncache/deadline.py",
+        "or not isinstance(value, (int, float)) or not least <= value <= most:",
+        "or not isinstance(value, (int, float)):",
+        (_ODD,),
+    ),
+    Mutation(
+        "what is no mapping is asked for its items",
+        "R19",
+        "sessioncache/values.py",
+        "    if not isinstance(given, Mapping):\n",
+        "    if False:\n",
+        (_ODD,),
     ),
     Mutation(
         "an empty variable means the embedded default",
