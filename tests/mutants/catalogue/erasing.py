@@ -218,8 +218,9 @@ MUTATIONS = (
         "exports have temp: keys",
         "R16",
         "sessioncache/exporting.py",
-        '"state": values_of(private.own),',
-        '"state": values_of(private.own) | {"temp:t": await tiers.link.command(b"HGET", place.temp, b"=t")},',
+        '**info, "state": state, "namespaces": namespaces}',
+        '**info, "namespaces": namespaces,'
+        ' "state": state | {"temp:t": await tiers.link.command(b"HGET", place.temp, b"=t")}}',
         ("client/test_exports.py::test_an_export_is_the_same_unflushed_flushed_and_cold",),
     ),
     Mutation(

@@ -102,7 +102,7 @@ MUTATIONS = (
         "a prefix is a pattern",
         "R20",
         _HOT + "layout.py",
-        'return _MEANS_MORE.sub(rb"\\\\g<0>", name.encode())',
+        r'return _MEANS_MORE.sub(rb"\\\g<0>", name.encode())',
         "return name.encode()",
         ("client/test_prefixes.py::test_everything_works_with_a_prefix_that_would_be_a_pattern",),
     ),

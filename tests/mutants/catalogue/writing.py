@@ -140,8 +140,8 @@ MUTATIONS = (
         "blind retry",
         "R4",
         "sessioncache/hot/once.py",
-        'args = build((_new_id() if under else b"", under, _LIFETIME))',
-        'args = build((b"", under, _LIFETIME))',
+        'args = build((_new_id() if under else b"", under, LIFETIME))',
+        'args = build((b"", under, LIFETIME))',
         ("gaps/test_once.py::test_a_call_whose_answer_was_lost_is_applied_once",),
     ),
     Mutation(
