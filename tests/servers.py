@@ -42,6 +42,18 @@ def short_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="sc-", dir="/tmp"))
 
 
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """A key, and a certificate that is signed with it and is for localhost; ServerMissingError without openssl."""
+    if shutil.which("openssl") is None:
+        raise ServerMissingError("openssl is not installed")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    made = [*command.split(), "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True, timeout=60)
+    key.chmod(0o600)
+    return key, certificate
+
+
 def free_port() -> int:
     """A TCP port of the loopback interface that nobody listens on at the moment."""
     return next(port for port in random.sample(_PORTS, 100) if _is_free(port))

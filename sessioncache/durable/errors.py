@@ -108,6 +108,11 @@ _BY_CODE: Mapping[int, Verdict] = {
 _BY_CLASS = frozenset({"DataError", "UnicodeError", "OverflowError"})
 # What drivers say where no connection comes about, which has no SQLSTATE, and what we say: never their text.
 _BY_TEXT: Mapping[str, Verdict] = {
+    "root certificate file": Verdict("the file of the certificates to trust (sslrootcert) is missing"),
+    "certificate verify failed": Verdict("its TLS certificate is not trusted here, or is out of date"),
+    "does not match host name": Verdict("its TLS certificate is for another name"),
+    "does not support SSL": Verdict("it speaks no TLS, which the URL asks for"),
+    "SSL error": Verdict("no TLS comes about with it"),
     "password authentication failed": _LOGIN,
     "no password supplied": Verdict("it asks for a password", cause=LOGIN),
     "does not exist": Verdict("there is no such database or role"),

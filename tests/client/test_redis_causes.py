@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from sessioncache.hot.link import HotLink
 from tests.client.conftest import small_urls
 from tests.conftest import StartRedis
 from tests.helpers import Urls, connect
-from tests.servers import RedisKind, RedisServer, free_port
+from tests.servers import RedisKind, RedisServer, free_port, make_certificate
 
 __all__ = ["small_urls"]
 
@@ -33,10 +32,7 @@ def server(request: pytest.FixtureRequest, start_redis: StartRedis) -> RedisServ
 @pytest.fixture
 def tls(start_redis: StartRedis, tmp_path: Path) -> tuple[int, Path]:
     """A port where TLS is spoken, and the certificate, which is for localhost."""
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
-    made = [*command.split(), "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(made, check=True, capture_output=True)
+    key, certificate = make_certificate(tmp_path)
     files: dict[str, Any] = {"tls_cert_file": certificate, "tls_key_file": key, "tls_ca_cert_file": certificate}
     port = free_port()
     start_redis("redis", tls_port=port, tls_auth_clients="no", **files)
