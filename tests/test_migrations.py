@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from alembic import command
@@ -17,12 +18,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sessioncache.durable import schema
 from sessioncache.durable.engine import create_engine
-from sessioncache.durable.migrate import check_schema, current_revision, head_revision, upgrade_schema
+from sessioncache.durable.migrate import check_schema, current_revision, head_revision, upgrade_database, upgrade_schema
 from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import ConfigurationError, SchemaVersionError
 from sessioncache.positions import ORDERS, Owner
 from tests.durable_helpers import BUCKETS, INCARNATION, dirt, put, session, values_of
 from tests.servers import PostgreSQLServer
+from tests.waiting import wait_until_async
 
 UPGRADE = """
 import asyncio, sys
@@ -90,7 +92,7 @@ async def test_every_step_back_and_forth_gives_the_same_database_and_keeps_what_
     tier = DurableTier(engine)
     await tier.swap_fences(dict.fromkeys(range(BUCKETS), (None, INCARNATION)))
     await put(tier, *(dirt(session(f"s{number}"), 5 + number, {"k": b"1"}, birth=3) for number in range(50)))
-    for older in ("0001", "0002"):
+    for older in ("0001", "0002", "0004", "0005"):
         async with engine.begin() as connection:
             await connection.run_sync(downgrade, older)
             assert await connection.run_sync(describe) != newest
@@ -148,6 +150,72 @@ async def test_four_processes_upgrade_at_once(database_url: str) -> None:
     outputs = await asyncio.gather(*(process.communicate() for process in processes))
     assert [process.returncode for process in processes] == [0] * 4, outputs
     assert {out.split()[-1] for out, _ in outputs} == {head_revision().encode()}
+
+
+async def test_several_databases_are_upgraded_at_once_in_one_process(tmp_path: Path, postgresql_url: str) -> None:
+    urls = [postgresql_url, *(f"sqlite:///{tmp_path}/{number}.db" for number in range(3)), f"sqlite:///{tmp_path}/0.db"]
+    engines = [create_engine(url) for url in urls]
+    assert await asyncio.gather(*map(upgrade_schema, engines)) == [head_revision()] * len(urls)
+    for engine in engines:
+        await check_schema(engine)
+        await engine.dispose()
+
+
+async def test_threads_upgrade_databases_at_once(tmp_path: Path) -> None:
+    urls = [f"sqlite:///{tmp_path}/{number}.db" for number in range(3)]
+    upgrades = (asyncio.to_thread(asyncio.run, upgrade_database(url)) for url in urls)
+    assert await asyncio.gather(*upgrades) == [head_revision()] * len(urls)
+
+
+INSERT = (
+    "INSERT INTO sessioncache_state VALUES (:scope, 'k', '', 'k', '1', 5, false, now())"
+    " ON CONFLICT (scope_id, key_id) DO NOTHING"
+)
+
+
+async def test_indexes_are_built_beside_those_who_write(postgresql_url: str) -> None:
+    engine, observer = create_engine(postgresql_url), create_engine(postgresql_url)
+    await upgrade_schema(engine)
+    async with engine.begin() as connection:
+        await connection.run_sync(downgrade, "0005")
+    async with engine.connect() as slow:
+        await slow.execute(text(INSERT), {"scope": "first"})
+        upgrading = asyncio.ensure_future(upgrade_schema(engine))
+
+        async def building() -> bool:
+            waiting = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'CREATE%INDEX%' AND wait_event_type = 'Lock'"
+            async with observer.connect() as connection:
+                return bool((await connection.execute(text(waiting))).all())
+
+        await wait_until_async(building, 20, "the first index waits for who writes")
+        async with observer.begin() as connection:
+            await connection.execute(text("SET LOCAL lock_timeout = '5s'"))
+            await connection.execute(text(INSERT), {"scope": "second"})
+        assert not upgrading.done()
+        await slow.commit()
+    await upgrading
+    async with engine.connect() as connection:
+        scopes = (await connection.execute(text("SELECT scope_id FROM sessioncache_state ORDER BY 1"))).scalars().all()
+    assert scopes == ["first", "second"]
+    await engine.dispose()
+    await observer.dispose()
+
+
+async def test_an_upgrade_that_broke_off_while_it_built_an_index_is_finished_by_the_next(postgresql_url: str) -> None:
+    engine = create_engine(postgresql_url)
+    await upgrade_schema(engine)
+    async with engine.begin() as connection:
+        whole = await connection.run_sync(describe)
+        await connection.run_sync(downgrade, "0005")
+        await connection.execute(text("CREATE INDEX sessioncache_session_dead_by_user ON sessioncache_session (org)"))
+        await connection.execute(
+            text("UPDATE pg_index SET indisvalid = false WHERE indexrelid = to_regclass(:index)"),
+            {"index": "sessioncache_session_dead_by_user"},
+        )
+    await upgrade_schema(engine)
+    async with engine.connect() as connection:
+        assert await connection.run_sync(describe) == whole
+    await engine.dispose()
 
 
 async def test_another_encoding_is_refused(postgresql_server: PostgreSQLServer, postgresql_url: str) -> None:

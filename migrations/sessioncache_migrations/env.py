@@ -1,6 +1,7 @@
 """Alembic's environment: migrates over the connection that was put into the configuration's attributes.
 
-The connection is in a transaction already, which holds the lock against other upgrades; its owner commits.
+Its owner sees to it that nobody else upgrades this database meanwhile.  On SQLite it is in a transaction already, which
+its owner commits; on PostgreSQL each version is a transaction, but for indexes that are built while others write.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ def _run() -> None:
         target_metadata=metadata,
         version_table=VERSION_TABLE,
         transactional_ddl=True,
+        transaction_per_migration=True,
     )
     with context.begin_transaction():
         context.run_migrations()

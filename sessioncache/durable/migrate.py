@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import operator
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy import inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from tenacity import AsyncRetrying, retry_if_result, wait_fixed
 
 from sessioncache.durable.engine import create_engine, prepare_engine
 from sessioncache.durable.schema import SCHEMA_REVISION, VERSION_TABLE
@@ -15,7 +21,11 @@ from sessioncache.errors import ConfigurationError, SchemaVersionError
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-_ADVISORY_LOCK = 0x5E5510CA
+_LOCK = 0x5E5510CA
+"""The number of the advisory lock against other upgrades."""
+_PAUSE = 0.05
+"""Seconds between two looks at whether others have finished."""
+_ALEMBIC = threading.Lock()
 _LOCK_WAIT = 120.0
 """Seconds to wait for another process that is upgrading an SQLite file."""
 
@@ -41,16 +51,59 @@ async def check_schema(engine: AsyncEngine) -> None:
 
 
 async def upgrade_schema(engine: AsyncEngine) -> str:
-    """Bring the schema up to date and return its revision.  Any number of processes may do so at once.
+    """Bring the schema up to date and return its revision.  Any number of processes and tasks may do so at once.
 
-    Raises SchemaVersionError where the schema is newer than this version knows.
+    On PostgreSQL it takes two connections of the engine.  Raises SchemaVersionError where the schema is newer than
+    this version knows.
     """
-    async with writing(prepare_engine(engine), _LOCK_WAIT if engine.dialect.name == "sqlite" else None) as connection:
-        await _check_encoding(connection)
-        if engine.dialect.name == "postgresql":
-            await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ADVISORY_LOCK})
-        await connection.run_sync(_upgrade)
+    if await current_revision(engine) != SCHEMA_REVISION:
+        async with _alone(engine) as connection, _turn():
+            await connection.run_sync(_upgrade)
     return SCHEMA_REVISION
+
+
+@asynccontextmanager
+async def _alone(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A connection for the migrations of a database that nobody else migrates meanwhile."""
+    if engine.dialect.name == "sqlite":
+        async with writing(engine, _LOCK_WAIT) as connection:
+            yield connection
+        return
+    # The lock is that of a transaction beside, since a pooler may stand between and an index is built outside of any.
+    async with writing(engine, None) as holder, engine.connect() as connection:
+        await _check_encoding(holder)
+        # Asked for again and again: to build an index waits for all statements, also for one that waits for a lock.
+        await _until(partial(_try_lock, holder))
+        # Also because it ends the statement before, which had a snapshot: that, too, would be waited for.
+        await holder.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        await connection.execution_options(isolation_level="READ COMMITTED")
+        yield connection
+
+
+async def _try_lock(connection: AsyncConnection) -> bool:
+    lock = text("SELECT pg_try_advisory_xact_lock(:lock)")
+    if (await connection.execute(lock, {"lock": _LOCK})).scalar():
+        return True
+    await connection.rollback()  # a snapshot that is kept until the next try would be waited for, too
+    return False
+
+
+@asynccontextmanager
+async def _turn() -> AsyncIterator[None]:
+    """Alembic keeps what it is at in variables of the process, whatever the task, event loop or thread."""
+
+    async def taken() -> bool:
+        return _ALEMBIC.acquire(blocking=False)
+
+    await _until(taken)
+    try:
+        yield
+    finally:
+        _ALEMBIC.release()
+
+
+async def _until(done: Callable[[], Awaitable[bool]]) -> None:
+    await AsyncRetrying(retry=retry_if_result(operator.not_), wait=wait_fixed(_PAUSE))(done)
 
 
 async def upgrade_database(url: str) -> str:

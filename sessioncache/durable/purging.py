@@ -23,6 +23,7 @@ from sessioncache.durable import schema
 from sessioncache.durable.reading import read_clock
 
 _STATE = schema.state.c
+KEY = tuple(schema.state.primary_key)
 _SESSION = schema.session.c
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -63,10 +64,8 @@ async def read_purged(connection: AsyncConnection, buckets: Iterable[int]) -> di
 
 async def _purge_rows(connection: AsyncConnection, most: int, since: datetime, before: datetime) -> Purged:
     """Tombstones of keys."""
-    dead = select(_STATE.scope_id, _STATE.key_id).where(
-        _STATE.deleted, _STATE.updated_at >= since, _STATE.updated_at < before
-    )
-    gone = await _delete_rows(connection, dead.order_by(_STATE.updated_at).limit(most))
+    dead = select(*KEY).where(_STATE.deleted, _STATE.updated_at >= since, _STATE.updated_at < before)
+    gone = await delete_rows(connection, dead.order_by(_STATE.updated_at).limit(most))
     await _note(connection, {}, gone)
     over = len(gone) < most
     return Purged(len(gone), Position(True) if over else Position(since=max(row.updated_at for row in gone)))
@@ -83,8 +82,8 @@ async def _purge_sessions(connection: AsyncConnection, most: int, since: datetim
     if not found:
         return Purged(0, None)
     buckets = {row.scope_id: row.bucket for row in found}
-    rows = select(_STATE.scope_id, _STATE.key_id).where(_STATE.scope_id.in_(buckets)).limit(most)
-    gone = await _delete_rows(connection, rows)
+    rows = select(*KEY).where(_STATE.scope_id.in_(buckets)).limit(most)
+    gone = await delete_rows(connection, rows)
     heads = await _delete_heads(connection, list(buckets))
     await _note(connection, buckets, [*gone, *heads])
     done = len(gone) + len(heads)
@@ -93,11 +92,11 @@ async def _purge_sessions(connection: AsyncConnection, most: int, since: datetim
     return Purged(done, None if len(found) < many else Position(True, max(row.flushed_at for row in found)))
 
 
-async def _delete_rows(connection: AsyncConnection, which: Select[Any]) -> Sequence[Row[*tuple[Any, ...]]]:
+async def delete_rows(connection: AsyncConnection, which: Select[Any]) -> Sequence[Row[*tuple[Any, ...]]]:
     """Delete the rows that a query names, but for those that somebody has under a lock."""
     # A CTE that locks is run once: within a join, PostgreSQL might run a query with a limit again and again.
     old = which.with_for_update(skip_locked=True).cte("old")
-    same = tuple_(_STATE.scope_id, _STATE.key_id).in_(select(old.c.scope_id, old.c.key_id))
+    same = tuple_(*KEY).in_(select(*old.c))
     query = delete(schema.state).where(same).returning(_STATE.scope_id, _STATE.revision, _STATE.updated_at)
     return (await connection.execute(query)).all()
 

@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Index,
 
 from sessioncache.scopes import ScopeKind
 
-SCHEMA_REVISION = "0005"
+SCHEMA_REVISION = "0006"
 """The newest migration."""
 VERSION_TABLE = "sessioncache_alembic_version"
 ENTRIES_VIEW = "sessioncache_entries"
@@ -173,6 +173,7 @@ for _name_of, _owner, _instant in (
     ("org", ("org",), "updated"),
     ("org_created", ("org",), "birth"),
     ("org_user", ("org", "user_id"), "updated"),
+    ("org_user_created", ("org", "user_id"), "birth"),
 ):
     Index(
         f"sessioncache_session_by_{_name_of}",
@@ -182,6 +183,14 @@ for _name_of, _owner, _instant in (
         sqlite_where=~session.c.deleted,
     )
 Index("sessioncache_session_by_bare_id", session.c.bare_id)
+# Of a user who is to be erased.
+Index(
+    "sessioncache_session_dead_by_user",
+    session.c.user_scope_id,
+    session.c.scope_id,
+    postgresql_where=session.c.deleted,
+    sqlite_where=session.c.deleted,
+)
 
 # What lives of a scope is found without what was deleted of it and without its namespaces, and what was deleted lately.
 Index(

@@ -3,9 +3,6 @@
 No head is rewritten: NULL means its revision.  Of the namespaces that there are, all that their session's head knew
 counts as flushed.
 A namespace's rows live from the birth of its session on, whatever was cleared of the session's own keys since.
-
-Two indexes of rows: of what lives in a scope, and of what was deleted of it, so that neither is read for the other's
-sake.  On a large table they take a while to build; flushes wait meanwhile, and what they wait with stays in Redis.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ branch_labels = None
 depends_on = None
 
 _NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-_STATE = "sessioncache_state"
 _HEADS = ("session", "user_scope", "app_scope")
 _OF_A_SPACE = "CASE WHEN e.namespace = '' THEN h.cleared ELSE h.birth - 1 END"
 _FILL = """
@@ -41,18 +37,12 @@ def upgrade() -> None:
         sa.Column("revision", sa.BigInteger, nullable=False),
         sa.Column("flushed_at", sa.DateTime(timezone=True), nullable=False),
     )
-    deleted = sa.column("deleted", sa.Boolean)
-    for name, column, which in (("living", "namespace", ~deleted), ("deleted", "revision", deleted)):
-        columns = ["scope_id", column]
-        op.create_index(f"{_STATE}_{name}", _STATE, columns, postgresql_where=which, sqlite_where=which)
     op.execute(_FILL)
     _view(_OF_A_SPACE)
 
 
 def downgrade() -> None:
     op.execute("DROP VIEW sessioncache_entries")
-    for name in ("living", "deleted"):
-        op.drop_index(f"{_STATE}_{name}", _STATE)
     op.drop_table("sessioncache_namespace")
     for name in _HEADS:
         op.drop_column(f"sessioncache_{name}", "flushed")
