@@ -38,6 +38,7 @@ _KINDS: dict[str, tuple[str, str]] = {
     "ops": ("hash", "[01]"),
     "dead": ("hash", ""),
     "ns": ("set", "[0-9a-f]{32}"),
+    "spaces": ("set", ""),
     "erased": ("hash", ""),
     "p": ("hash", f"{_MEMBER}:[0-9a-f]+"),
 }
@@ -221,6 +222,8 @@ class _Bucket:
         return {key[3:]: self._members(key) for key in self.own if key.startswith("ns:")}
 
     def _spaces(self) -> Iterator[str]:
+        for member in {key[2:] for key in self.own if key.startswith("h:n")} - self._members("spaces"):
+            yield f"spaces: lacks {member}"
         listed = {(session, space) for session, spaces in self._hosts().items() for space in spaces}
         dirty = set()
         for member in self.marks:

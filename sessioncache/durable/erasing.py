@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sessioncache.durable import bulk, schema
+from sessioncache.durable import bulk, purging, schema
 from sessioncache.durable.answers import FencedOff, Owned, Tombstone
 from sessioncache.durable.fence import lock_fences
 from sessioncache.scopes import ScopeKind, ScopeRef, app_id, bare_id
@@ -23,21 +23,41 @@ _MOST = 500
 """Scopes that one statement names."""
 
 
-async def read_owned(connection: AsyncConnection, user: ScopeRef) -> list[Owned]:
-    """All sessions of a user, deleted ones too, except those whose identity has been blanked."""
-    query = select(_SESSION.scope_id, _SESSION.session_id).where(
-        _SESSION.user_scope_id == user.id, _SESSION.session_id != ""
-    )
-    rows = (await connection.execute(query)).all()
-    counts: dict[str, dict[str, int]] = defaultdict(dict)
-    for at in range(0, len(rows), _MOST):
-        ids = [row.scope_id for row in rows[at : at + _MOST]]
-        living = select(_STATE.scope_id, _STATE.namespace, func.count()).where(
-            _STATE.scope_id.in_(ids), ~_STATE.deleted
+async def read_named(connection: AsyncConnection, user: ScopeRef, most: int) -> list[ScopeRef]:
+    """Some sessions of a user of which the names are still there, living ones first."""
+    found: list[ScopeRef] = []
+    for deleted in (~_SESSION.deleted, _SESSION.deleted):
+        named = select(_SESSION.scope_id, _SESSION.session_id).where(
+            _SESSION.user_scope_id == user.id, deleted, _SESSION.session_id != ""
         )
-        for scope_id, namespace, count in await connection.execute(living.group_by(_STATE.scope_id, _STATE.namespace)):
-            counts[scope_id][namespace] = count
-    return [Owned(_session(user, row.scope_id, row.session_id), counts[row.scope_id]) for row in rows]
+        rows = await connection.execute(named.limit(most - len(found)))
+        found += [_session(user, row.scope_id, row.session_id) for row in rows]
+    return found
+
+
+async def read_erased(connection: AsyncConnection, user: ScopeRef, after: str, most: int) -> list[tuple[str, int]]:
+    """Some sessions of a user that are deleted, by id, behind that one, with their revisions."""
+    dead = select(_SESSION.scope_id, _SESSION.revision).where(
+        _SESSION.user_scope_id == user.id, _SESSION.deleted, _SESSION.scope_id > after
+    )
+    rows = await connection.execute(dead.order_by(_SESSION.scope_id).limit(most))
+    return [(row.scope_id, row.revision) for row in rows]
+
+
+async def read_owned(connection: AsyncConnection, sessions: Sequence[ScopeRef]) -> list[Owned]:
+    """The namespaces of sessions, with the number of their living entries."""
+    counts: dict[str, dict[str, int]] = defaultdict(dict)
+    living = func.sum(case((_STATE.deleted, 0), else_=1))
+    query = select(_STATE.scope_id, _STATE.namespace, living).where(_STATE.scope_id.in_([one.id for one in sessions]))
+    for scope_id, namespace, count in await connection.execute(query.group_by(_STATE.scope_id, _STATE.namespace)):
+        counts[scope_id][namespace] = int(count)
+    return [Owned(one, counts[one.id]) for one in sessions]
+
+
+async def erase_rows(connection: AsyncConnection, sessions: Sequence[ScopeRef], most: int) -> int:
+    """Take out up to so many rows of sessions that are deleted hot, but for those that somebody has under a lock."""
+    rows = select(*purging.KEY).where(_STATE.scope_id.in_([one.id for one in sessions])).limit(most)
+    return len(await purging.delete_rows(connection, rows))
 
 
 def _session(user: ScopeRef, scope_id: str, name: str) -> ScopeRef:
@@ -51,24 +71,15 @@ async def erase(
     fences, _ = await lock_fences(connection, {user.bucket})
     if fences.get(user.bucket) != incarnation:
         raise FencedOff([user.bucket])
-    rows = await _heads(connection, user, tombstones)
+    # By id, since a flush takes its locks in that order.
+    by_id = {one.session.id: _blank_session(user, one) for one in tombstones}
+    rows = [by_id[scope_id] for scope_id in sorted(by_id)]
     for at in range(0, len(rows), _MOST):
         await _erase_sessions(connection, rows[at : at + _MOST])
     await bulk.HEADS[ScopeKind.USER].upsert(connection, [_blank_user(user, revision)])
     ours = (_USER.scope_id == user.id) & (_USER.revision <= revision)  # it may have been there at the same revision
     await connection.execute(update(schema.user_scope).where(ours).values(user_id=""))
     await connection.execute(delete(schema.state).where(_STATE.scope_id == user.id, _STATE.revision <= revision))
-
-
-async def _heads(connection: AsyncConnection, user: ScopeRef, tombstones: Sequence[Tombstone]) -> list[bulk.Row]:
-    """The rows of the sessions, by id, since a flush takes its locks in that order.
-
-    Those that were deleted earlier and still bear names come at revision 0: SQL refuses that, and locks them.
-    """
-    named = (_SESSION.user_scope_id == user.id) & _SESSION.deleted & (_SESSION.session_id != "")
-    dead = await connection.execute(select(_SESSION.scope_id, _SESSION.session_id).where(named))
-    by_id = {one.session.id: one for one in (*(Tombstone(_session(user, *row), 0) for row in dead), *tombstones)}
-    return [_blank_session(user, by_id[scope_id]) for scope_id in sorted(by_id)]
 
 
 async def _erase_sessions(connection: AsyncConnection, rows: Sequence[bulk.Row]) -> None:

@@ -219,16 +219,41 @@ class DurableTier:
             return await reading.read_namespaces(connection, session.id)
 
     @_whole
-    async def owned(self, user: ScopeRef) -> list[Owned]:
-        """All sessions of a user, deleted ones too, with the number of their entries."""
+    async def named(self, user: ScopeRef, most: int) -> list[ScopeRef]:
+        """Some sessions of a user of which the names are still there, deleted ones too; none: all are erased."""
         async with reading_transaction(self.engine) as connection:
-            return await erasing.read_owned(connection, user)
+            return await erasing.read_named(connection, user, most)
+
+    @_whole
+    async def erased(self, user: ScopeRef, after: str, most: int) -> list[tuple[str, int]]:
+        """Some sessions of a user that are deleted, by id, behind that one, with their revisions."""
+        async with reading_transaction(self.engine) as connection:
+            return await erasing.read_erased(connection, user, after, most)
+
+    @_whole
+    async def owned(self, sessions: Sequence[ScopeRef]) -> list[Owned]:
+        """The namespaces that sessions have, with the number of their entries."""
+        async with reading_transaction(self.engine) as connection:
+            return await erasing.read_owned(connection, sessions)
+
+    @_whole
+    async def erase_rows(self, sessions: Sequence[ScopeRef], most: int) -> int:
+        """Take out rows of sessions that are deleted hot, at most so many; their number."""
+        async with writing(self.engine, self._lock_timeout) as connection:
+            return await erasing.erase_rows(connection, sessions, most)
 
     @_whole
     async def erase(self, user: ScopeRef, revision: int, tombstones: Sequence[Tombstone], incarnation: str) -> None:
-        """Erase what a user has at or below `revision`, and these sessions; FencedOff as in `read_scopes`."""
+        """Erase what a user has at or below `revision`, and these sessions; FencedOff as in `read_scopes`.
+
+        A tombstone at revision 0 is of a session that SQL knows to be deleted: it loses its names.
+        """
         async with writing(self.engine, self._lock_timeout) as connection:
             await erasing.erase(connection, user, revision, tombstones, incarnation)
+
+    @_whole
+    async def tidy(self) -> None:
+        """Leave nothing in SQLite's file and its log that no row holds; nothing to do elsewhere."""
         await tidy_file(self.engine)
 
     @_whole

@@ -68,6 +68,10 @@ class Layout:
         """The dirty index of a bucket; it exists while something is dirty."""
         return f"{self.prefix}:{{{bucket}}}:dirty".encode()
 
+    def spaces(self, bucket: int) -> bytes:
+        """The set of the namespaces of a bucket that are hot, and of some that were."""
+        return f"{self.prefix}:{{{bucket}}}:spaces".encode()
+
     def hash(self, bucket: int, member: str) -> bytes:
         """The hash of a scope."""
         return f"{self.prefix}:{{{bucket}}}:h:{member}".encode()

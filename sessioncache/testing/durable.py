@@ -29,14 +29,26 @@ class MemoryDurable(DurableTier):
         """Sessions that are durable and not among the unflushed ones: none."""
         return []
 
-    async def owned(self, user: ScopeRef) -> list[Owned]:
-        """All sessions of a user, deleted ones too."""
+    async def named(self, user: ScopeRef, most: int) -> list[ScopeRef]:
+        """Sessions of a user that have not been erased."""
         with self._store.lock:
-            return [
-                Owned(cell.place.ref, {})
-                for cell in self._store.sessions()
-                if user_of(cell.place) == user.id.encode() and self._is_ours(cell)
-            ]
+            ours = [cell for cell in self._store.sessions() if user_of(cell.place) == user.id.encode()]
+            return [cell.place.ref for cell in ours if self._is_ours(cell)][:most]
+
+    async def erased(self, *_: Any) -> list[tuple[str, int]]:
+        """Sessions that were erased, and are still hot: none."""
+        return []
+
+    async def owned(self, sessions: Sequence[ScopeRef]) -> list[Owned]:
+        """All that they have is hot."""
+        return [Owned(one, {}) for one in sessions]
+
+    async def erase_rows(self, *_: Any) -> int:
+        """Rows that are not hot: none."""
+        return 0
+
+    async def tidy(self) -> None:
+        """Nothing to do."""
 
     async def note(self, name: str, value: str) -> None:
         """Note something beside the sessions."""

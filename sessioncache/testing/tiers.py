@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.link import Argument, HotLink
 from sessioncache.hot.listening import Sink
@@ -34,6 +35,7 @@ class MemoryTiers(Tiers):
         self.listener = MemoryListener(store)
         self.durable = MemoryDurable(store, self.layout)
         self.pressure = _NoPressure()
+        self.backlog = _NoBacklog()
 
     async def perform(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Call once: it is always ready."""
@@ -58,6 +60,16 @@ class _ClockLink(HotLink):
         if parts[0] == b"TIME":
             return [b"%d" % part for part in divmod(self._store.now(), 1_000_000)]
         return [b"0", []]
+
+
+class _NoBacklog(Backlog):
+    """Of what was deleted nothing is left."""
+
+    def __init__(self) -> None: ...
+
+    async def scrub(self, *_: Any) -> bool:
+        """It is gone."""
+        return True
 
 
 class _NoPressure(Pressure):

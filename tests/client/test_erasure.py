@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import sessioncache.erasure
-from sessioncache import SessionCache, SessionNotFoundError, StaleSessionError
+from sessioncache import DurableTierUnavailableError, SessionCache, SessionNotFoundError, StaleSessionError
 from sessioncache.erasure import ErasureReport
 from sessioncache.exporting import FORMAT
 from tests.helpers import (
@@ -183,14 +183,13 @@ async def test_a_session_that_is_evicted_during_the_search_is_found(
     cache: SessionCache, urls: Urls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await plant(cache, "s")
-    owned = cache._tiers.durable.owned
+    named_there = cache._tiers.durable.named
 
-    async def read(of: Any) -> Any:
-        found = await owned(of)
+    async def read(*of: Any) -> Any:
         await settle(urls, cold=True)
-        return found
+        return await named_there(*of)
 
-    monkeypatch.setattr(cache._tiers.durable, "owned", read)
+    monkeypatch.setattr(cache._tiers.durable, "named", read)
     assert (await cache.erase_user(ADA)).sessions == 1
     assert traces(urls, TRACE) == []
 
@@ -267,3 +266,70 @@ async def test_the_same_user_of_another_app_is_another_user(cache: SessionCache,
         await other.user_scope(ADA).set("u", 2)
         await drain(urls)
     assert stored_values(urls.database, user(ADA, "other")) == {"u": 2}
+
+
+async def test_a_namespace_that_was_only_read_leaves_no_trace(cache: SessionCache, urls: Urls) -> None:
+    made = await plant(cache, "s")
+    assert await made.namespace(named("never written")).get("k") is None
+    await settle(urls, cold=False)
+    await cache.erase_user(ADA)
+    assert traces(urls, TRACE) == []
+
+
+async def test_a_second_erasure_finds_what_came_back_with_an_older_redis(cache: SessionCache, urls: Urls) -> None:
+    made = await plant(cache, "s")
+    await settle(urls, cold=False)
+    with raw(urls.redis) as client:
+        keys: list[Any] = [*client.scan_iter("*:h:*"), *client.scan_iter("*:spaces")]
+        older = {key: (max(0, client.pttl(key)), client.dump(key) or b"") for key in keys}
+        await cache.erase_user(ADA)
+        assert traces(urls, TRACE) == []
+        for key, (ttl, content) in older.items():
+            client.restore(key, ttl, content, replace=True)
+    assert traces(urls, TRACE)
+    await cache.erase_user(ADA)
+    with pytest.raises(SessionNotFoundError):
+        await made.get("list")
+    assert traces(urls, TRACE) == []
+
+
+async def test_a_user_of_many_sessions_is_erased_in_pieces_and_goes_on_where_it_broke_off(
+    cache: SessionCache, urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(300):
+        await cache.create(ADA, session_id=named(f"s{number}"), state={"k": 1})
+    await settle(urls, cold=True)
+    erase, sizes = cache._tiers.durable.erase, list[int]()
+
+    async def note(ref: Any, revision: int, tombstones: Any, incarnation: str) -> None:
+        if len(sizes) == 1:
+            raise DurableTierUnavailableError("away")
+        sizes.append(len(tombstones))
+        await erase(ref, revision, tombstones, incarnation)
+
+    monkeypatch.setattr(cache._tiers.durable, "erase", note)
+    with pytest.raises(DurableTierUnavailableError):
+        await cache.erase_user(ADA)
+    assert sizes == [256]
+    monkeypatch.setattr(cache._tiers.durable, "erase", erase)
+    rest = await cache.erase_user(ADA)
+    assert rest.sessions <= 44, "those of the first piece are not looked at again"
+    assert traces(urls, TRACE) == []
+
+
+async def test_the_rows_of_large_sessions_go_in_small_transactions(
+    cache: SessionCache, urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cache.create(ADA, session_id=named("s"), state={f"k{number}": 1 for number in range(25)})
+    await settle(urls, cold=False)
+    monkeypatch.setattr(sessioncache.erasure, "_ROWS", 10)
+    erase_rows, sizes = cache._tiers.durable.erase_rows, list[int]()
+
+    async def note(*args: Any) -> int:
+        sizes.append(await erase_rows(*args))
+        return sizes[-1]
+
+    monkeypatch.setattr(cache._tiers.durable, "erase_rows", note)
+    assert await cache.erase_user(ADA) == ErasureReport(sessions=1, entries=25)
+    assert sizes == [10, 10, 5]
+    assert traces(urls, TRACE) == []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from sessioncache import SessionCache
-from sessioncache.durable.answers import Owned, Tombstone
-from sessioncache.scopes import ScopeRef
+from sessioncache.durable.answers import Tombstone
 from tests import durable_helpers
 from tests.helpers import Urls, drain, evict, fetch, head_row, raw, session
 from tests.keys import read_dump
@@ -28,16 +29,20 @@ async def test_a_session_that_leaves_redis_while_both_tiers_are_read_is_erased_t
     cache: SessionCache, urls: Urls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cache.create("ada", session_id="s1", state={"k": "planted"})
-    durable = cache._tiers.durable
-    read = durable.owned
+    hot, durable = cache._tiers.hot, cache._tiers.durable
+    readings: dict[tuple[Any, str], Any] = {(hot, "unflushed"): hot.unflushed, (durable, "named"): durable.named}
 
-    async def read_and_leave(user: ScopeRef) -> list[Owned]:
-        found = await read(user)
-        await drain(urls)
-        evict(urls.redis)
-        return found
+    def leaving(read: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def read_and_leave(*args: Any) -> Any:
+            found = await read(*args)
+            await drain(urls)
+            evict(urls.redis)
+            return found
 
-    monkeypatch.setattr(durable, "owned", read_and_leave)
+        return read_and_leave
+
+    for (tier, name), read in readings.items():
+        monkeypatch.setattr(tier, name, leaving(read))
     await cache.erase_user("ada")
     head = head_row(urls.database, SCOPE)
     assert head is not None

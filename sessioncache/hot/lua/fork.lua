@@ -78,6 +78,7 @@ for _, pair in ipairs(pairs_) do
     drop_scope(ctl, to.base, to.member, 0) -- what is left of an earlier life; the new session is dirty
     write_scope(to, revision, {'i', inc, 'b', revision, 'c', cleared, 'o', h[1], 'a', h[2], 'w', h[3], 's', ARGV[12],
                 'd', string.sub(child.member, 2), 'g', call('HGET', from.hash, 'g')})
+    call('SADD', to.base .. 'spaces', to.member)
   end
 end
 child.ops = parent.ops

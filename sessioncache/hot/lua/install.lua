@@ -38,6 +38,7 @@ if erased then
 end
 -- What is forked has all namespaces: whoever lists them is told that there may be one more.  Never the birth again, hence above r.
 local host = base .. 'h:s' .. (ARGV[4] ~= '' and ARGV[4] or string.sub(member, 2))
+if ARGV[4] ~= '' then call('SADD', base .. 'spaces', member) end
 if ARGV[4] ~= '' or string.sub(member, 1, 1) == 's' then
   local h = call('HMGET', host, 'l', 'r')
   call('HSET', host, 'l', rev_digits(next_revision(math.max(rev_number(h[1] or ZERO), rev_number(h[2] or ZERO)))))

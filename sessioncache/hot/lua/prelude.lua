@@ -16,6 +16,7 @@
 --                                     a user name in any app of an org (w): each in all five or in none
 --   P:{b}:temp:ID             hash    temp: keys of a session
 --   P:{b}:ns:ID               set     MEMBER of the dirty namespaces of a session
+--   P:{b}:spaces              set     MEMBER of the namespaces that are hot, and of some that were: who erases a user finds them here
 --   P:{b}:erased              hash    user scope's id -> until when nothing of an erased user is let in (microseconds)
 --   P:{b}:ops:0, ops:1        hash    operation ids of calls, in two generations, with their replies (see `remember`)
 --   P:{b}:dead                hash    MEMBER and field ('!' for the head) -> refused revision, dead, attempts, when, reason
@@ -338,7 +339,10 @@ local function drop_scope(ctl, base, member, ttl)
   call('ZREM', base .. 'dirty', member)
   call('ZREM', base .. 'since', member)
   call('HDEL', ctl, 'c:' .. member, 't:' .. member)
-  if session then let_go(base, session, member, ttl) end
+  if session then
+    call('SREM', base .. 'spaces', member)
+    let_go(base, session, member, ttl)
+  end
 end
 
 -- R15: a clean scope gets a TTL; a session only when no namespace of it is dirty.

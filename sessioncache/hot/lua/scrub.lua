@@ -5,12 +5,13 @@
 --
 -- KEYS   control of the bucket, hash of the scope
 -- ARGV   the scope revision that SQL knows, parents (see mark), milliseconds a clean scope stays
--- Reply  {'ok', whether it was dropped}: not what has been written since, nor a namespace of a living session
+-- Reply  {'ok', whether it is gone}: not what has been written since, nor a namespace of a living session
 -- Guards R5, R14 (a tombstone goes only when SQL has it)
 
 local base, member = names(KEYS[1], KEYS[2])
 local h = call('HMGET', KEYS[2], 'r', 'd', 'b')
-if not h[1] or rev_number(h[1]) > rev_number(ARGV[1]) then return {'ok', 0} end
+if not h[1] then return {'ok', 1} end
+if rev_number(h[1]) > rev_number(ARGV[1]) then return {'ok', 0} end
 local problem = h[2] and host_problem(base, h[2], enter(KEYS[1]), h[3])
 if h[2] and problem ~= 'gone' and problem ~= 'cold' then return {'ok', 0} end
 if string.byte(member) == 115 then

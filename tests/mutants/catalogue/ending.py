@@ -21,12 +21,9 @@ MUTATIONS = (
         "SQL is looked at before Redis",
         "R14",
         "sessioncache/erasure.py",
-        """        hot = [place.ref async for place in self._hot_scopes() if place.ref.kind is ScopeKind.SESSION]
-        stored = await self._tiers.perform(lambda: self._tiers.durable.owned(self._user.ref))
-""",
-        """        stored = await self._tiers.perform(lambda: self._tiers.durable.owned(self._user.ref))
-        hot = [place.ref async for place in self._hot_scopes() if place.ref.kind is ScopeKind.SESSION]
-""",
+        "        found = await self._tiers.perform(lambda: self._tiers.hot.unflushed(",
+        "        _ = await durable.named(user, _PIECE)\n"
+        "        found = await self._tiers.perform(lambda: self._tiers.hot.unflushed(",
         (_ERASED + "test_a_session_that_leaves_redis_while_both_tiers_are_read_is_erased_too",),
     ),
     Mutation(
@@ -49,8 +46,8 @@ MUTATIONS = (
         "a dropped namespace keeps its session",
         "R15",
         _LUA + "prelude.lua",
-        "'t:' .. member)\n  if session then let_go(base, session, member, ttl) end",
-        "'t:' .. member)",
+        "    call('SREM', base .. 'spaces', member)\n    let_go(base, session, member, ttl)\n",
+        "    call('SREM', base .. 'spaces', member)\n",
         (_SPACES + "test_a_session_does_not_stay_pinned_by_a_namespace_of_a_life_that_is_over",),
     ),
     Mutation(
