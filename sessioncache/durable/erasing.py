@@ -88,7 +88,8 @@ async def _erase_sessions(connection: AsyncConnection, rows: Sequence[bulk.Row])
     dead = _SESSION.scope_id.in_([row[0] for row in rows]) & _SESSION.deleted
     blank = {"user_id": "", "session_id": "", "title": "", "forked_from": ""}
     await connection.execute(update(schema.session).where(dead).values(**blank))
-    await connection.execute(delete(schema.state).where(_STATE.scope_id.in_(select(_SESSION.scope_id).where(dead))))
+    for table in (schema.state, schema.namespace):  # the latter's names are readable, too
+        await connection.execute(delete(table).where(table.c.scope_id.in_(select(_SESSION.scope_id).where(dead))))
 
 
 def _blank_session(user: ScopeRef, one: Tombstone) -> bulk.Row:

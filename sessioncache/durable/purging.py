@@ -84,6 +84,7 @@ async def _purge_sessions(connection: AsyncConnection, most: int, since: datetim
     buckets = {row.scope_id: row.bucket for row in found}
     rows = select(*KEY).where(_STATE.scope_id.in_(buckets)).limit(most)
     gone = await delete_rows(connection, rows)
+    await connection.execute(delete(schema.namespace).where(schema.namespace.c.scope_id.in_(buckets)))
     heads = await _delete_heads(connection, list(buckets))
     await _note(connection, buckets, [*gone, *heads])
     done = len(gone) + len(heads)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sessioncache.entries import Committed, Dirt
-from sessioncache.hot.calls import Acknowledged, Claims, Dropped, Need, Unready
+from sessioncache.hot.calls import Acknowledged, Claims, Dropped, Large, Need, Unready
 from sessioncache.hot.dirt import acknowledgement_of, dirt_of
 from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.link import Argument, HotLink, Reply, pairs_of
@@ -27,7 +27,10 @@ _OF_A_CALL = 16
 _FORGOTTEN = 3_600.0
 """Seconds after which a run lease that was neither given back nor taken again may be forgotten, and a silent worker."""
 
-Reading = Dirt | Unready | Dropped | None
+ANY_SIZE = 1 << 40
+"""Bytes: more than any scope has."""
+
+Reading = Dirt | Large | Unready | Dropped | None
 """The dirt of a scope; Unready where something must be settled first, None where Redis lost the scope."""
 
 
@@ -86,11 +89,11 @@ class Backlog:
         ]
         return sum(int(reply[1]) for reply in await self.link.call_many(load_script("renew"), calls))
 
-    async def read_dirt(self, scopes: Sequence[tuple[int, str]]) -> list[Reading]:
-        """The dirt of scopes (bucket, member), in their order."""
-        found = await self._by_bucket("dirt", scopes, (self.idle_ms,), lambda _: ())
+    async def read_dirt(self, scopes: Sequence[tuple[int, str]], most: int = ANY_SIZE) -> list[Reading]:
+        """The dirt of scopes (bucket, member), in their order; of what has more than `most` bytes its size."""
+        found = await self._by_bucket("dirt", scopes, (self.idle_ms, most), lambda _: ())
         later = [scope for scope, reply in zip(scopes, found, strict=True) if reply[0] == b"later"]
-        more = iter(await self.read_dirt(later) if later else ())
+        more = iter(await self.read_dirt(later, most) if later else ())
         return [
             next(more) if reply[0] == b"later" else self._dirt(*scope, reply)
             for scope, reply in zip(scopes, found, strict=True)
@@ -239,6 +242,8 @@ class Backlog:
             return None
         if status == "dropped":
             return Dropped()
+        if status == "large":
+            return Large((bucket, member), reply[1])
         if status == "host":
             host = self.layout.host(self.place(bucket, member), reply[2].decode())
             return Unready(Need(reply[1].decode()), [host])
@@ -247,7 +252,7 @@ class Backlog:
         return dirt_of(bucket, member, reply)
 
     async def scrub(self, place: Place, revision: int) -> bool:
-        """Drop a scope that is at or below a revision at which SQL knows it to be dead; whether it was dropped.
+        """Drop a scope that is at or below a revision at which SQL knows it to be dead; whether it is gone.
 
         A namespace of a living session stays.
         """

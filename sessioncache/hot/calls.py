@@ -45,6 +45,16 @@ class Gone(Exception):  # noqa: N818 - a signal
     """The session was deleted or lives another life."""
 
 
+@dataclass(frozen=True, slots=True)
+class Large:
+    """The dirt of a scope that is too large to be read with others."""
+
+    scope: tuple[int, str]
+    """Its bucket and member."""
+    size: int
+    """Bytes."""
+
+
 class Dropped(Exception):  # noqa: N818 - a signal
     """A dirty namespace was dropped, since its session's life is over."""
 

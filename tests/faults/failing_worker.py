@@ -19,6 +19,7 @@ from sessioncache_worker.flusher import Claimed, Flusher
 
 from sessioncache.durable import flushing
 from sessioncache.entries import Committed, Dirt
+from sessioncache.hot.calls import Large
 
 POINTS = ("claimed", "read", "written", "committed", "acknowledging")
 
@@ -43,10 +44,10 @@ async def flush(*args: Any, **kwargs: Any) -> Any:
 class FailingFlusher(Flusher):
     """A flusher with points."""
 
-    async def read(self, claimed: Sequence[Claimed]) -> list[Dirt]:
+    async def look(self, claimed: Sequence[Claimed], most: int) -> list[Dirt | Large]:
         """Read dirt, after "claimed"."""
         reached("claimed")
-        return await super().read(claimed)
+        return await super().look(claimed, most)
 
     async def commit(self, batch: list[Dirt], read_after: int) -> list[Committed]:
         """Commit, between "read" and "committed"."""

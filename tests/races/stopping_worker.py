@@ -15,6 +15,7 @@ from sessioncache_worker.cli import main
 from sessioncache_worker.flusher import Claimed, Flusher
 
 from sessioncache.entries import Committed, Dirt
+from sessioncache.hot.calls import Large
 
 
 class StoppingFlusher(Flusher):
@@ -27,10 +28,10 @@ class StoppingFlusher(Flusher):
             self._stopped = True
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    async def read(self, claimed: Sequence[Claimed]) -> list[Dirt]:
+    async def look(self, claimed: Sequence[Claimed], most: int) -> list[Dirt | Large]:
         """Read dirt, after "claimed"."""
         self._reached("claimed")
-        return await super().read(claimed)
+        return await super().look(claimed, most)
 
     async def commit(self, batch: list[Dirt], read_after: int) -> list[Committed]:
         """Commit, between "read" and "committed"."""

@@ -6,19 +6,25 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from sessioncache_worker.reader import Reader
+from sessioncache_worker.reader import Reader, Scope
 
 from sessioncache.entries import Dirt, Entry, Head
+from sessioncache.hot.calls import Large
 from sessioncache.scopes import ScopeKind
 
 STEP = 128
 """Scopes that a reader reads at once."""
 
 
-def dirt(number: int, size: int = 1) -> Dirt:
+def claimed(most: int) -> list[Scope]:
+    """So many scopes that a worker has claimed."""
+    return [(0, f"{number}") for number in range(most)]
+
+
+def dirt(number: str, size: int = 1) -> Dirt:
     """The dirt of a scope with one entry."""
     entries = [Entry("k", 1, b"1" * size)]
-    return Dirt(ScopeKind.USER, f"{number}", 0, "inc", Head("", "a", "u", "", 1), b"", entries)
+    return Dirt(ScopeKind.USER, number, 0, "inc", Head("", "a", "u", "", 1), b"", entries)
 
 
 class Source:
@@ -26,14 +32,17 @@ class Source:
 
     def __init__(self, size: int = 1) -> None:
         self.let_through = asyncio.Semaphore(0)
-        self.asked = 0
+        self.asked = self.bytes = 0
         self._size = size
 
-    async def read(self, numbers: Sequence[int]) -> list[Dirt]:
-        """The dirt of some scopes."""
-        self.asked += len(numbers)
+    async def read(self, claimed: Sequence[Scope], most: int) -> list[Dirt | Large]:
+        """The dirt of some scopes, or how large it is."""
+        self.asked += len(claimed)
         await self.let_through.acquire()
-        return [dirt(number, self._size) for number in numbers]
+        if self._size > most:
+            return [Large(one, self._size) for one in claimed]
+        self.bytes += len(claimed) * self._size
+        return [dirt(number, self._size) for _, number in claimed]
 
     async def let(self, steps: int) -> None:
         """Let steps through, and let the reader go as far as it goes by itself."""
@@ -43,14 +52,14 @@ class Source:
             await asyncio.sleep(0)
 
 
-async def taken(reader: Reader[int], rows: int) -> list[int]:
+async def taken(reader: Reader, rows: int) -> list[int]:
     """The scopes of the next batch."""
     return [int(one.scope_id) for one in await reader.take(rows)]
 
 
 async def test_a_batch_is_what_has_been_read_when_it_is_asked_for() -> None:
     source = Source()
-    async with Reader(source.read, range(3 * STEP), rows=10_000, size=10_000) as reader:
+    async with Reader(source.read, claimed(3 * STEP), rows=10_000, size=10_000) as reader:
         await source.let(2)
         assert await taken(reader, 10_000) == list(range(2 * STEP))
         await source.let(1)
@@ -60,7 +69,7 @@ async def test_a_batch_is_what_has_been_read_when_it_is_asked_for() -> None:
 
 async def test_a_batch_has_no_more_rows_than_asked_for() -> None:
     source = Source()
-    async with Reader(source.read, range(STEP), rows=10_000, size=10_000) as reader:
+    async with Reader(source.read, claimed(STEP), rows=10_000, size=10_000) as reader:
         await source.let(1)
         assert await taken(reader, 20) == list(range(10))
         assert await taken(reader, 10_000) == list(range(10, STEP))
@@ -68,7 +77,7 @@ async def test_a_batch_has_no_more_rows_than_asked_for() -> None:
 
 async def test_no_more_is_read_than_one_more_batch_takes() -> None:
     source = Source()
-    async with Reader(source.read, range(10 * STEP), rows=2 * STEP, size=10_000) as reader:
+    async with Reader(source.read, claimed(10 * STEP), rows=2 * STEP, size=10_000) as reader:
         await source.let(10)
         assert source.asked == STEP
         await taken(reader, 2)
@@ -76,21 +85,31 @@ async def test_no_more_is_read_than_one_more_batch_takes() -> None:
         assert source.asked == 2 * STEP
 
 
-async def test_large_values_are_not_read_far_ahead() -> None:
+async def test_values_are_not_read_far_ahead() -> None:
     source = Source(size=100)
-    async with Reader(source.read, range(10 * STEP), rows=10_000, size=150 * 100) as reader:
+    async with Reader(source.read, claimed(10 * STEP), rows=10_000, size=150 * 100) as reader:
         await source.let(10)
         assert source.asked == 2 * STEP
         assert await taken(reader, 10_000) == list(range(150))
 
 
+async def test_large_scopes_are_read_only_when_there_is_room_for_them() -> None:
+    source = Source(size=1_000)
+    async with Reader(source.read, claimed(STEP), rows=10_000, size=3_500) as reader:
+        await source.let(20)
+        assert (source.asked, source.bytes) == (STEP + 6, 6_000), "one look at all, and two groups of three"
+        assert await taken(reader, 10_000) == [0, 1, 2]
+        await source.let(0)
+        assert source.bytes == 9_000
+
+
 async def test_what_reading_raises_comes_after_what_was_read() -> None:
-    async def read(numbers: Sequence[int]) -> list[Dirt]:
-        if 0 in numbers:
-            return [dirt(number) for number in numbers]
+    async def read(scopes: Sequence[Scope], _: int) -> list[Dirt | Large]:
+        if (0, "0") in scopes:
+            return [dirt(number) for _, number in scopes]
         raise ConnectionError
 
-    async with Reader(read, range(2 * STEP), rows=10_000, size=10_000) as reader:
+    async with Reader(read, claimed(2 * STEP), rows=10_000, size=10_000) as reader:
         assert len(await taken(reader, 10_000)) == STEP
         with pytest.raises(ConnectionError):
             await reader.take(10_000)
@@ -98,7 +117,7 @@ async def test_what_reading_raises_comes_after_what_was_read() -> None:
 
 async def test_a_reader_that_is_left_reads_no_more() -> None:
     source = Source()
-    async with Reader(source.read, range(2 * STEP), rows=10_000, size=10_000):
+    async with Reader(source.read, claimed(2 * STEP), rows=10_000, size=10_000):
         await source.let(0)
     await source.let(2)
     assert source.asked == STEP

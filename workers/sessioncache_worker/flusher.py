@@ -11,8 +11,8 @@ from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.durable.tier import FlushResult
 from sessioncache.entries import Committed, Dirt
 from sessioncache.errors import DurableTierUnavailableError
-from sessioncache.hot.backlog import Reading
-from sessioncache.hot.calls import Acknowledged, Gone, Need, Unready
+from sessioncache.hot.backlog import ANY_SIZE, Reading
+from sessioncache.hot.calls import Acknowledged, Gone, Large, Need, Unready
 from sessioncache.revisions import LARGEST
 from sessioncache.scopes import ScopeKind
 from sessioncache.settings import WorkerSettings
@@ -78,7 +78,7 @@ class Flusher:
         read_after = await self._clock_before()
         limits = {"rows": self._settings.batch_rows, "size": self._settings.batch_bytes}
         flushing: list[asyncio.Future[int]] = []
-        async with Reader(self.read, claimed, **limits) as reader:
+        async with Reader(self.look, claimed, **limits) as reader:
             try:
                 while batch := await self._next_batch(reader, flushing):
                     flushing.append(asyncio.ensure_future(self._flush_batch(batch, read_after)))
@@ -90,7 +90,7 @@ class Flusher:
             finally:
                 await asyncio.gather(*flushing, return_exceptions=True)
 
-    async def _next_batch(self, reader: Reader[Claimed], flushing: Sequence[asyncio.Future[int]]) -> list[Dirt]:
+    async def _next_batch(self, reader: Reader, flushing: Sequence[asyncio.Future[int]]) -> list[Dirt]:
         """What goes into the transaction that is free now; nothing after one that failed."""
         await self._free.acquire()
         try:
@@ -147,15 +147,20 @@ class Flusher:
         return rows
 
     async def read(self, claimed: Sequence[Claimed]) -> list[Dirt]:
-        """The dirt of scopes; hashes of an older incarnation are settled first."""
-        found = await self._tiers.backlog.read_dirt(claimed)
+        """The dirt of scopes, however large."""
+        return [one for one in await self.look(claimed, ANY_SIZE) if isinstance(one, Dirt)]
+
+    async def look(self, claimed: Sequence[Claimed], most: int) -> list[Dirt | Large]:
+        """The dirt of scopes, or its size if that is above `most`; hashes of an older incarnation are settled first."""
+        found = await self._tiers.backlog.read_dirt(claimed, most)
         readings = dict(zip(claimed, found, strict=True))
         for _ in range(_ROUNDS):  # a namespace needs its session first
             unready = _unready(readings)
             if not unready:
                 break
             await self._make_ready(unready)
-            readings.update(zip(unready, await self._tiers.backlog.read_dirt(list(unready)), strict=True))
+            again = await self._tiers.backlog.read_dirt(list(unready), most)
+            readings.update(zip(unready, again, strict=True))
         for scope, why in _unready(readings).items():
             # Another process is at it: our claim must not hold it back for a lease.
             seconds = 0.1 if why.need is Need.UNFLUSHED else _SOON
@@ -163,9 +168,9 @@ class Flusher:
         for scope, one in readings.items():
             if one is None:
                 logger.error("Redis evicted the dirty scope %s: what was not flushed of it is lost", scope[1])
-            if not isinstance(one, (Dirt, Unready)):  # there is no such dirt any more
+            if not isinstance(one, (Dirt, Large, Unready)):  # there is no such dirt any more
                 self.holdings.done_with([scope])
-        return [one for one in readings.values() if isinstance(one, Dirt)]
+        return [one for one in readings.values() if isinstance(one, (Dirt, Large))]
 
     async def commit(self, batch: list[Dirt], read_after: int) -> list[Committed]:
         """Write a batch in one transaction; leave out dirt of buckets whose fence has moved, and register them."""

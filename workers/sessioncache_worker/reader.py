@@ -1,28 +1,43 @@
-"""Reading ahead: while SQL commits a batch, what comes after it is read, as far as one more batch goes."""
+"""Reading ahead: while SQL commits a batch, what comes after it is read, as far as one more batch goes.
+
+Scopes are read many at a time, as long as they are small; of a large one only its size is told, and it is read when
+there is room for it.  So what is read and not taken is two batches at most, or a batch and the largest scope.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Self
 
 from sessioncache.entries import Dirt
+from sessioncache.hot.backlog import ANY_SIZE
+from sessioncache.hot.calls import Large
 from sessioncache_worker.batch import batches, size_of
 
-C = TypeVar("C")
+Scope = tuple[int, str]
+"""Bucket and member of a scope."""
 
 _STEP = 128
 """Scopes that are read at once: SQL gets its first batch after so many."""
 
 
-class Reader(Generic[C]):
+class Reader:
     """The dirt of claimed scopes in batches: each is what has been read by the time it is asked for."""
 
     def __init__(
-        self, read: Callable[[Sequence[C]], Awaitable[list[Dirt]]], claimed: Sequence[C], *, rows: int, size: int
+        self,
+        read: Callable[[Sequence[Scope], int], Awaitable[list[Dirt | Large]]],
+        claimed: Sequence[Scope],
+        *,
+        rows: int,
+        size: int,
     ) -> None:
-        """`rows` and `size` (bytes): after so many it waits until some are taken; the latter also bounds a batch."""
+        """`rows` and `size` (bytes): after so many it waits until some are taken; the latter also bounds a batch.
+
+        `read` is told how many bytes of one scope it may bring.
+        """
         self._read = read
         self._claimed = claimed
         self._enough = rows
@@ -58,14 +73,24 @@ class Reader(Generic[C]):
     async def _read_all(self) -> None:
         try:
             for at in range(0, len(self._claimed), _STEP):
-                while self._is_enough():
-                    await self._change()
-                found = await self._read(self._claimed[at : at + _STEP])
-                self._found += found
-                self._count(found, 1)
-                self._changed.set()
+                large = await self._read_some(self._claimed[at : at + _STEP], self._size // _STEP)
+                while large:
+                    fitting = _fitting(large, self._size)
+                    large = large[len(fitting) :]
+                    await self._read_some([one.scope for one in fitting], ANY_SIZE)
         finally:
             self._changed.set()
+
+    async def _read_some(self, scopes: Sequence[Scope], most: int) -> list[Large]:
+        """Read scopes when there is room; those of more than `most` bytes are left."""
+        while self._is_enough():
+            await self._change()
+        found = await self._read(scopes, most)
+        dirt = [one for one in found if isinstance(one, Dirt)]
+        self._found += dirt
+        self._count(dirt, 1)
+        self._changed.set()
+        return [one for one in found if isinstance(one, Large)]
 
     def _is_enough(self) -> bool:
         return self._rows >= self._enough or self._bytes >= self._size
@@ -78,3 +103,13 @@ class Reader(Generic[C]):
     async def _change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
+
+
+def _fitting(large: Sequence[Large], size: int) -> Sequence[Large]:
+    """The first scopes that make up no more than `size` bytes together; at least one."""
+    total = 0
+    for count, one in enumerate(large):
+        total += one.size
+        if count and total > size:
+            return large[:count]
+    return large

@@ -3,11 +3,11 @@
 -- Reads what of scopes SQL may lack, each with its scope revision and the incarnation, in one step.
 --
 -- KEYS   control of the bucket, hashes of scopes
--- ARGV   milliseconds a clean scope stays
+-- ARGV   milliseconds a clean scope stays, most bytes that are told of one scope
 -- Reply  per scope: {'ok', incarnation, microseconds now, {value or false per field of NAMES, then per mark}, {mark, ...},
 --        {value or false per field of NAMES} of its session for a namespace, else {}, number of dead letters that were left
 --        out}; a mark without a value above last cleared is a phantom
---        {'later'}: enough was read already; ask again
+--        {'later'}: enough was read already; ask again.  {'large', bytes}: it is more than that; ask for it alone
 --        {'missing'}: Redis evicted a dirty scope; its marks are gone now.  {'dropped'}: its session's life is over, or it is
 --        clean by now, or the database refuses its head
 --        {'register', 1} {'revalidate', 1} {'host', 'cold', 'revalidate' or 'unflushed', its session's scope}
@@ -73,8 +73,10 @@ local function dirt_of(hash)
   end
   if have[1] ~= inc or have[2] then return {'revalidate', 1} end
 
-  local dirty = #marks
-  for i = 1, dirty do bytes = bytes + #(have[#NAMES + i] or '') end
+  local dirty, own = #marks, 0
+  for i = 1, dirty do own = own + #(have[#NAMES + i] or '') end
+  if own > tonumber(ARGV[2]) then return {'large', own} end
+  bytes = bytes + own
   if with_letters then marks, have = without_letters(member, marks, have) end
   local host = session and call('HMGET', base .. 'h:s' .. session, unpack(NAMES)) or {}
   return {'ok', inc, string.format('%.0f', now()), have, marks, host, dirty - #marks}

@@ -194,8 +194,8 @@ MUTATIONS = (
         "rows of erased sessions stay",
         "R14",
         _SQL,
-        "_STATE.scope_id.in_(select(_SESSION.scope_id).where(dead))",
-        '_STATE.scope_id == ""',
+        "table.c.scope_id.in_(select(_SESSION.scope_id).where(dead))",
+        'table.c.scope_id == ""',
         (_EVERYWHERE,),
     ),
     Mutation(
