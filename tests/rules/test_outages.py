@@ -173,3 +173,25 @@ async def test_r10_a_helper_that_fails_is_told_once_started_again_and_seen(
     told = [record.getMessage() for record in caplog.records if "sweep" in record.getMessage()]
     assert [("failed" in one, "works again" in one) for one in told] == [(True, False), (False, True)]
     assert "secret" not in caplog.text
+
+
+_SLOW = """CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN IF starts_with(NEW.key, 'slow') THEN PERFORM pg_sleep(0.004); END IF; RETURN NEW; END $$"""
+
+
+async def test_r10_a_scope_that_takes_longer_than_a_statement_may_is_flushed_beside_the_others(pg_urls: Urls) -> None:
+    execute(pg_urls.database, _SLOW)
+    on = "BEFORE INSERT OR UPDATE ON sessioncache_state FOR EACH ROW EXECUTE FUNCTION slow()"
+    execute(pg_urls.database, f"CREATE TRIGGER slow {on}")
+    async with connect(pg_urls) as cache, running(pg_urls, batch_rows=100) as worker:
+        large = await cache.create("ada", session_id="large", state={f"slow{n}": n for n in range(800)})
+        await wait_until_async(lambda: worker.flusher.isolation.has(LARGE), 40, "the large one is under way")
+        await create(cache, 10)
+        await wait_until_async(lambda: durable(pg_urls) == 10, 40, "the others are durable")
+        assert stored_values(pg_urls.database, session("ada", "large")) is None
+        await large.flush(80)
+    assert len(stored_values(pg_urls.database, session("ada", "large")) or {}) == 800
+    assert letters(pg_urls) == []
+
+
+LARGE = (session("ada", "large").bucket, session("ada", "large").member)

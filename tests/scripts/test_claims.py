@@ -182,3 +182,22 @@ async def test_asking_about_a_clean_scope_makes_nothing_due(bench: Bench) -> Non
     (state,) = await bench.hot.flush_state([place])
     assert (state.marks, bench.due(place)) == (0, None)
     assert state.flushed_through == bench.field(place, "r")
+
+
+async def test_what_is_given_back_may_be_had_at_once(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim("first", bucket=place.ref.bucket)
+    assert await bench.renew(place, "first", 0.0) == 1
+    assert await bench.backlog.claims_of(range(BUCKETS)) == {}
+    assert await bench.claim("second", bucket=place.ref.bucket) == [place.ref.member]
+
+
+async def test_what_was_put_off_is_left_alone_until_then(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim("first", bucket=place.ref.bucket)
+    await bench.renew(place, "first", 5.0)
+    await bench.hot.flush_state([place])
+    assert bench.due(place) == bench.clock.micros + 5 * SECOND, "a flush() does not pull it forward"
+    assert await bench.claim("second", bucket=place.ref.bucket, everything=True) == []
+    bench.clock.move(5)
+    assert await bench.claim("second", bucket=place.ref.bucket) == [place.ref.member]

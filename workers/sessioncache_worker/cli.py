@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 EPILOG = """\
 exit codes:
   0  stopped on SIGTERM or SIGINT with its claims flushed; with --once: nothing is dirty any more
-  1  with --once: the database refuses something as data; not finished within --grace
-  2  wrong usage or configuration (schema not upgraded, tiers that do not belong together)
+  1  with --once: the database refuses something as data, now or for long; not finished within --grace
+  2  wrong usage or configuration (schema not upgraded, tiers that do not belong together, a login refused at the start)
   3  with --once: Redis or the database is out of reach
 
 Any number of workers may run at once.  SIGTERM stops claiming, finishes what is claimed and exits; a second signal
@@ -76,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         level=logging.INFO if options.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    from sessioncache.durable.errors import LOGIN
     from sessioncache.errors import (
         ConfigurationError,
         DurableTierUnavailableError,
@@ -90,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except (HotTierUnavailableError, DurableTierUnavailableError) as error:
         print(f"sessioncache-worker: {error}", file=sys.stderr)
-        return 3
+        return 2 if getattr(error, "_cause", "") == LOGIN else 3
 
 
 async def _run(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ from tests.mutants.mutation import Mutation
 
 _LUA, _DURABLE, _WORKER = "sessioncache/hot/lua/", "sessioncache/durable/", "workers/sessioncache_worker/"
 _OUTAGES, _ISOLATION, _LETTERS = "rules/test_outages.py::", "unit/test_isolation.py::", "scripts/test_letters.py::"
+_ENDS = "faults/test_worker_ends.py::"
 
 MUTATIONS = (
     Mutation(
@@ -127,5 +128,53 @@ MUTATIONS = (
         "    if state.headless and not pending.settled(state):\n",
         "    if False:\n",
         ("rules/test_letters.py::test_r10_a_head_that_is_refused_is_told_retried_dropped_and_holds_nobody_up",),
+    ),
+    Mutation(
+        "statements are not cut",
+        "R10",
+        _DURABLE + "pieces.py",
+        "            piece = rows[at : at + self.rows]\n",
+        "            piece = rows[at:]\n",
+        (_OUTAGES + "test_r10_a_scope_that_takes_longer_than_a_statement_may_is_flushed_beside_the_others",),
+    ),
+    Mutation(
+        "a large scope holds the others up",
+        "R10",
+        _WORKER + "flusher.py",
+        "if len(batch) != 1 or size_of(batch[0])[0] <= self._settings.batch_rows:",
+        "if True:",
+        (_OUTAGES + "test_r10_a_scope_that_takes_longer_than_a_statement_may_is_flushed_beside_the_others",),
+    ),
+    Mutation(
+        "a worker that is to end waits for its driver",
+        "R9",
+        _WORKER + "worker.py",
+        "await asyncio.wait({rounds}, timeout=max(0.0, self.settings.grace - self._farewell_time))",
+        "await asyncio.wait({rounds})",
+        (_ENDS + "test_r9_a_worker_of_a_program_ends_within_its_grace_time_too",),
+    ),
+    Mutation(
+        "at its end a worker keeps its claims",
+        "R9",
+        _WORKER + "worker.py",
+        "                    await self.flusher.holdings.give_back()\n",
+        "                    pass\n",
+        (_ENDS + "test_r9_a_worker_of_a_program_ends_within_its_grace_time_too",),
+    ),
+    Mutation(
+        "what is given back is still claimed",
+        "R9",
+        _LUA + "renew.lua",
+        "if ARGV[2] == '0' then call('HDEL', KEYS[1], 'c:' .. ARGV[i])\n    else",
+        "if false then call('HDEL', KEYS[1], 'c:' .. ARGV[i])\n    else",
+        ("scripts/test_claims.py::test_what_is_given_back_may_be_had_at_once",),
+    ),
+    Mutation(
+        "a wrong password is waited out",
+        "R9",
+        _WORKER + "worker.py",
+        "return error._cause == LOGIN and not started",
+        "return False",
+        (_ENDS + "test_a_worker_whose_database_refuses_the_password_exits_2",),
     ),
 )
