@@ -157,7 +157,7 @@ async def test_r17_the_lease_of_an_older_incarnation_is_not_shown(cache: Session
     async with made.lease(ttl=60):
         with raw(urls.redis) as client:
             control = scope_key(session("ada", "s1")).split("h:")[0] + "ctl"
-            client.hset(control, "replid", "0" * 40)
+            client.hset(control, mapping={"replid": "0" * 40, "run": "another process"})
         assert (await run("sessions", "show", "s1", "--json")).json["session"]["lease"]["held"] is False
 
 
