@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 import secrets
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -76,11 +75,13 @@ class Lease:
         loop = asyncio.get_running_loop()
         over = loop.time() + self._ttl
         while True:
-            with suppress(HotTierUnavailableError, DurableTierUnavailableError):
-                await self._tiers.perform(lambda: self._tiers.leases.free(self._place, self._birth, token))
-                return
-            if loop.time() >= over:
-                return
+            try:
+                return await self._tiers.perform(lambda: self._tiers.leases.free(self._place, self._birth, token))
+            except (HotTierUnavailableError, DurableTierUnavailableError):
+                if loop.time() >= over:
+                    return None
+            except ConfigurationError:  # the cache was closed
+                return None
             await asyncio.sleep(_PAUSE)
 
     async def _take(self) -> None:

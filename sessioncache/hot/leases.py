@@ -29,9 +29,10 @@ class Leases:
 
     async def aclose(self) -> None:
         """Leave the leases that could not be given back to their time."""
-        for task in self._ending:
+        ending = list(self._ending)
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        await asyncio.gather(*ending, return_exceptions=True)
 
     async def take(self, place: Place, birth: bytes, token: bytes, seconds: float) -> float | None:
         """None: the lease is ours for so many seconds; else the seconds that its holder has left.  Gone, Unready."""

@@ -223,3 +223,20 @@ async def test_a_watch_that_nobody_holds_any_more_is_forgotten() -> None:
     del changes
     gc.collect()
     assert not cache._tiers.listener._loops
+
+
+async def test_whoever_is_cancelled_while_it_takes_or_leaves_a_lease_holds_nothing() -> None:
+    made = await InMemorySessionCache(app="app").create("ada")
+
+    async def run() -> None:
+        async with made.lease():
+            await asyncio.sleep(0)
+
+    for steps in range(20):
+        running = asyncio.ensure_future(run())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running])
+        async with made.lease(wait=5):
+            pass

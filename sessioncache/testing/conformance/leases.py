@@ -49,16 +49,6 @@ class TestLeases(Conformance):
             await held.update({"a": 3}, if_revision=held.revision)
         assert dict(made.state) == {"a": 1}
 
-    async def test_whoever_is_cancelled_holds_nothing(self, cache: Cache) -> None:
-        made = await cache.create("ada")
-        for steps in range(0, 40, 3):
-            taking = asyncio.ensure_future(_take(made))
-            for _ in range(steps):
-                await asyncio.sleep(0)
-            taking.cancel()
-            await asyncio.wait([taking])
-            await _take(made, wait=5)
-
     async def test_a_second_runner_is_refused(self, cache: Cache) -> None:
         made = await cache.create("ada")
         async with made.lease():

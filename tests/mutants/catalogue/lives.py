@@ -136,8 +136,8 @@ MUTATIONS = (
         "a lease is given back once, or not at all",
         "R5",
         "sessioncache/lease.py",
-        "            if loop.time() >= over:\n",
-        "            if True:\n",
+        "                if loop.time() >= over:\n",
+        "                if True:\n",
         ("client/test_leases.py::test_a_lease_whose_taking_ran_out_of_time_is_given_back_once_redis_is_there",),
     ),
     Mutation(
