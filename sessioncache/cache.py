@@ -77,6 +77,8 @@ class SessionCache:
         seconds = tiers.settings.retention
         self._note_from = 0.0
         self._to_note = None if seconds is None else Retention(self.org, self.app, float(seconds))
+        if seconds is not None:
+            tiers.usage.keep(self.org, self.app, float(seconds))
 
     @classmethod
     def _over(cls, tiers: Tiers, app: str, org: str, resources: Resources | None = None) -> Self:
@@ -348,6 +350,7 @@ class SessionCache:
         """Where a new handle gets its ledger; now and then forgets what is durable, so that memory stays bounded."""
         if self._to_note is not None:
             await self._note_retention(self._to_note)
+        self._tiers.usage.learn()
         if len(self._ledgers) >= self._many:
             self._many = len(self._ledgers) + _MANY_LEDGERS  # one call at a time looks
             await prune(self._tiers, list(self._ledgers)[:_MANY_LEDGERS])

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from sessioncache.hot.calls import Deleted, Gone, Need, TokenLost, Unready
 from sessioncache.hot.layout import Place
-from sessioncache.tiers import Tiers
+
+if TYPE_CHECKING:
+    from sessioncache.tiers import Tiers
+
+
+class Unused(NamedTuple):
+    """That a session may be deleted only if it has not been in use since."""
+
+    since: int
+    """A revision."""
+    head: int
+    """The revision that its head had in SQL when it was found to be unused."""
 
 
 class Deletion:
     """One attempt to delete a session of whatever life."""
 
-    def __init__(self, tiers: Tiers, place: Place, *, unused_since: int | None = None) -> None:
-        """`unused_since`: delete only what has not been in use since that revision, and is durable."""
+    def __init__(self, tiers: Tiers, place: Place, unused: Unused | None = None) -> None:
+        """`unused`: delete only what has not been in use, and is durable."""
         self._tiers = tiers
         self._place = place
-        self._unused_since = unused_since
+        self._unused = unused
 
     async def attempt(self) -> Deleted:
         """What was deleted; raises Gone where the session is in neither tier."""
         while True:
             try:
-                return await self._tiers.hot.delete(self._place, unused_since=self._unused_since)
+                return await self._tiers.hot.delete(self._place, unused_since=self._since)
             except Unready as why:
                 if why.need is not Need.COLD:
                     raise
@@ -37,6 +50,13 @@ class Deletion:
             if found.is_free:
                 await self._tiers.hot.confirm_absent(self._place, found.token)
                 raise Gone
-            return await self._tiers.hot.bury(self._place, found.token, found.stored, unused_since=self._unused_since)
+            if self._unused is not None and found.stored.head.revision > self._unused.head:
+                await self._tiers.hydrator.release(self._place, found.token)
+                return Deleted(existed=False, written=None)
+            return await self._tiers.hot.bury(self._place, found.token, found.stored, unused_since=self._since)
         except TokenLost:
             return None
+
+    @property
+    def _since(self) -> int | None:
+        return None if self._unused is None else self._unused.since

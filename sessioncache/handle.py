@@ -29,6 +29,7 @@ from sessioncache.revisions import decode_revision, encode_revision
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 from sessioncache.state import Known, State
 from sessioncache.tiers import Tiers
+from sessioncache.usage import InUse
 from sessioncache.values import (
     Json,
     check_flag,
@@ -105,6 +106,8 @@ class Handle(ABC):
         """The latest of whole scopes: nearly always the same."""
         self._lease = b""
         """The token of the run lease under which this handle writes."""
+        self._in_use: InUse | None = None
+        """That the session is in use, if the handle is of one."""
 
     @property
     def ledger(self) -> Ledger | None:
@@ -247,9 +250,16 @@ class Handle(ABC):
 
     async def _call(self, attempt: Callable[[], Awaitable[T]]) -> T:
         try:
-            return await self._tiers.perform(attempt)
+            outcome = await self._tiers.perform(attempt)
         except Gone:
             raise self.gone() from None
+        await self._used()
+        return outcome
+
+    async def _used(self) -> None:
+        """The session, if the handle is of one, is in use."""
+        if self._in_use is not None and self._tiers.usage.needed:
+            await self._in_use.note(self._tiers)
 
     # ---- writing
 

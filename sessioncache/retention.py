@@ -1,7 +1,7 @@
 """Retention: sessions that have not been in use for long are deleted, once all of them is durable.
 
 How long the sessions of an app are kept is noted in SQL by whoever opens a cache with that setting; the janitor of the
-workers sees to it.  A touch counts as use.
+workers sees to it.  Every call on a session's handle counts as use (see `usage`).
 """
 
 from __future__ import annotations
@@ -10,15 +10,20 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sessioncache.deadline import within
-from sessioncache.deletion import Deletion
+from sessioncache.deletion import Deletion, Unused
 from sessioncache.hot.calls import Gone
 from sessioncache.scopes import app_id, session_ref
-from sessioncache.tiers import Tiers
+
+if TYPE_CHECKING:
+    from sessioncache.tiers import Tiers
 
 logger = logging.getLogger(__name__)
 
+PARTS = 16
+"""How often the use of a session is noted within a retention."""
 _PREFIX = "retention:"
 _MOST = 100
 """Sessions that are looked at in one go."""
@@ -65,15 +70,19 @@ async def _expire_app(tiers: Tiers, retention: Retention) -> int:
     with within(tiers.settings.timeout):
         seconds, micros = await tiers.link.command(b"TIME")
     before = int(seconds) * 1_000_000 + int(micros) - round(retention.seconds * 1_000_000)
+    # A head that came to SQL within this time of its session's last update tells of no other use.
+    noted = before + round(retention.seconds * 1_000_000 / PARTS)
     expired, after = 0, (0, "")
     while True:
         with within(tiers.settings.timeout):
-            heads = await tiers.durable.unused_sessions(app_id(retention.org, retention.app), before, after, _MOST)
+            heads = await tiers.durable.unused_sessions(
+                app_id(retention.org, retention.app), before, after, _MOST, noted
+            )
         for scope_id, head in heads:
             after = (head.updated, scope_id)
             ref = session_ref(tiers.settings.buckets, head.org, head.app, head.user, head.session)
             try:
-                deletion = Deletion(tiers, tiers.layout.place(ref), unused_since=before)
+                deletion = Deletion(tiers, tiers.layout.place(ref), Unused(before, head.revision))
                 expired += (await tiers.perform(deletion.attempt)).existed
             except Gone:
                 pass

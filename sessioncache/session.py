@@ -26,6 +26,7 @@ from sessioncache.records import Record, record_of, upsert_of
 from sessioncache.scopes import app_ref, session_ref, user_ref
 from sessioncache.tiers import Tiers
 from sessioncache.upkeep import check_title, counting, touch
+from sessioncache.usage import InUse
 from sessioncache.values import readable, tell_damaged
 
 T = TypeVar("T")
@@ -72,12 +73,16 @@ class Session(Handle):
     Every call raises SessionNotFoundError once the session was deleted, also if one of the same id was created since.
     """
 
+    _in_use: InUse
+
     def __init__(
         self, tiers: Tiers, open_ledger: Callable[[], Ledger], places: SessionPlaces, head: dict[bytes, bytes]
     ) -> None:
         super().__init__(tiers, open_ledger)
         self._by_scope = places.by_scope
         self._head = head
+        self._in_use = InUse(places.session, head[b"b"])
+        self._in_use.seen(head)
 
     @classmethod
     def read(
@@ -204,6 +209,7 @@ class Session(Handle):
         part = Part(self._by_scope[KeyScope.SESSION], birth=self._birth)
         written, head = await self._of_this_life(touch(self._tiers, part, change, self._lease))
         self._head.update({name: head[name] for name in _MOVING if name in head})  # R5: never the birth
+        self._in_use.seen(head)
         if self._ledger is None:
             self._ledger = self._open_ledger()
         self._ledger.note_head(part.place, written)
@@ -250,7 +256,9 @@ class Session(Handle):
     def namespace(self, name: str) -> Namespace:
         """A named part of the session's private keys, beside the plain ones."""
         place = self._by_scope[KeyScope.SESSION]
-        return Namespace(self._tiers, self._open_ledger, place, self._birth, name, self._lease)
+        found = Namespace(self._tiers, self._open_ledger, place, self._birth, name, self._lease)
+        found._in_use = self._in_use
+        return found
 
     def lease(self, ttl: float = 30, wait: float = 0) -> Lease:
         """One runner at a time: ``async with session.lease() as held``; writes through `held` are fenced.
@@ -295,16 +303,20 @@ class Session(Handle):
 
     async def _of_this_life(self, work: Awaitable[T]) -> T:
         try:
-            return await work
+            outcome = await work
         except Gone:
             raise self.gone() from None
+        await self._used()
+        return outcome
 
     def _noticed(self, content: Content) -> None:
         told = content.fields
         self._head.update({name: told[name] for name in _MOVING if name in told})
+        self._in_use.seen(told)
 
     def _changed(self, revision: bytes) -> None:
         self._head[b"u"] = revision
+        self._in_use.seen(self._head)
 
 
 async def open_session(
@@ -317,7 +329,9 @@ async def open_session(
     ]
     plan = tiers.hot.plan(wanted)
     contents = await tiers.perform(lambda: tiers.hot.read_whole(plan))
-    return Session.read(tiers, open_ledger, places, dict(zip(places.by_scope, contents, strict=True)))
+    session = Session.read(tiers, open_ledger, places, dict(zip(places.by_scope, contents, strict=True)))
+    await session._used()
+    return session
 
 
 async def fork_session(

@@ -28,6 +28,7 @@ from sessioncache.pressure import Pressure
 from sessioncache.registrar import Registrar
 from sessioncache.revalidation import Revalidator
 from sessioncache.settings import IDLE_TTL, CacheSettings
+from sessioncache.usage import Usage
 
 if TYPE_CHECKING:
     from sessioncache.durable.tier import DurableTier
@@ -68,6 +69,7 @@ class Tiers:
         self.revalidator = Revalidator(self.merging, durable, self.registrar, self.backlog)
         self.pressure = Pressure(self.backlog, settings)
         self.hydrator = Hydrator(self.hot, durable, self.registrar)
+        self.usage = Usage(durable)
         self.installation = Installation(link, incarnations, durable, settings, [incarnations, self.hot.once])
 
     async def check(self) -> None:
@@ -159,6 +161,7 @@ class Tiers:
 
     async def aclose(self) -> None:
         """Close what we opened."""
+        await self.usage.aclose()
         await self.leases.aclose()
         await self.hydrator.aclose()
         await self.revalidator.aclose()

@@ -24,7 +24,7 @@ _CONTROL = re.compile(
     rf"incarnation|replid|run|fed|before|forgot|replaced|registered|delay|ops|rows|flushes|hydrates|conflicts|idle_ttl|pressure|measuring|older|restored|turn:.+|lag:\d+(\.0)?|w:.+|[tclm]:{_MEMBER}",
     re.DOTALL,
 )
-_HEAD = frozenset("irbcxfpynzvhuoawstmkqdgle")
+_HEAD = frozenset("irbcxfpynzvhuoawstmkqdglej")
 _DIGITS = re.compile(f"[{re.escape(ALPHABET)}]{{{DIGITS}}}".encode())
 
 _KINDS: dict[str, tuple[str, str]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, or_, select
@@ -14,6 +15,7 @@ from sessioncache.positions import Order, Owner, Position
 from sessioncache.scopes import ScopeKind
 
 _SESSION = schema.session.c
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def sessions_query(owner: Owner, order: Order, after: Position | None, limit: int | None) -> Select[Any]:
@@ -48,12 +50,19 @@ def bare_query(bare_id: str, app: str | None) -> Select[Any]:
     return found.order_by(_SESSION.app, _SESSION.user_id)
 
 
-def unused_query(app_scope_id: str, before: int, after: tuple[int, str], limit: int) -> Select[Any]:
-    """The living sessions of an app last updated at or before `before`, oldest first, behind (updated, scope id)."""
+def unused_query(app_scope_id: str, before: int, after: tuple[int, str], limit: int, noted: int) -> Select[Any]:
+    """The living sessions of an app last updated at or before `before`, oldest first, behind (updated, scope id).
+
+    Not those whose heads came later than `noted` (µs): they were noted to be in use since.
+    """
     updated, scope_id = after
     behind = or_(_SESSION.updated > updated, and_(_SESSION.updated == updated, _SESSION.scope_id > scope_id))
     unused = select(schema.session).where(
-        _SESSION.app_scope_id == app_scope_id, ~_SESSION.deleted, _SESSION.updated.between(updated, before), behind
+        _SESSION.app_scope_id == app_scope_id,
+        ~_SESSION.deleted,
+        _SESSION.updated.between(updated, before),
+        _SESSION.flushed_at <= _EPOCH + timedelta(microseconds=noted),
+        behind,
     )
     return unused.order_by(_SESSION.updated, _SESSION.scope_id).limit(limit)
 

@@ -185,11 +185,14 @@ class DurableTier:
 
     @_whole
     async def unused_sessions(
-        self, app_scope_id: str, before: int, after: tuple[int, str], limit: int
+        self, app_scope_id: str, before: int, after: tuple[int, str], limit: int, noted: int
     ) -> list[StoredHead]:
-        """Living sessions of an app last updated at or before `before` (µs), oldest first, behind (updated, id)."""
+        """Living sessions of an app last updated at or before `before` (µs), oldest first, behind (updated, id).
+
+        Not those that were noted to be in use later than `noted` (µs).
+        """
         async with reading_transaction(self.engine) as connection:
-            return await listing.read_heads(connection, listing.unused_query(app_scope_id, before, after, limit))
+            return await listing.read_heads(connection, listing.unused_query(app_scope_id, before, after, limit, noted))
 
     @_whole
     async def purge(self, most: int, at: purging.Position = purging.BEGINNING) -> purging.Purged:

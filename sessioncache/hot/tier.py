@@ -91,6 +91,16 @@ class HotTier:
         fields = zip((b"b", b"u", b"t", b"m", b"k", b"q"), reply[3], strict=True)
         return self._written([part], reply[:3]), {name: value or b"" for name, value in fields}
 
+    async def use(self, place: Place, birth: bytes, interval: int) -> int:
+        """Note that a session is in use, unless that was noted less than `interval` µs ago; µs by the clock of Redis.
+
+        Gone, Unready.
+        """
+        args = (birth, place.parents, interval)
+        reply = await self.link.call(load_script("use"), [place.control, place.hash], args)
+        raise_unready(reply, [place])
+        return int(reply[1])
+
     async def create(
         self, parts: Sequence[Part], head: Head, *, token: bytes, known: bytes, whole: Sequence[Place] = ()
     ) -> Written | Refused:

@@ -9,6 +9,7 @@ from sessioncache.durable.answers import Owned, Tombstone
 from sessioncache.durable.tier import DurableTier
 from sessioncache.entries import StoredHead
 from sessioncache.hot.layout import Layout, head_of
+from sessioncache.revisions import ZERO, decode_revision
 from sessioncache.scopes import ScopeRef
 from sessioncache.testing.hot import app_of, user_of
 from sessioncache.testing.store import Cell, MemoryStore
@@ -59,15 +60,18 @@ class MemoryDurable(DurableTier):
         return dict(self._store.notes)
 
     async def unused_sessions(
-        self, app_scope_id: str, before: int, after: tuple[int, str], limit: int
+        self, app_scope_id: str, before: int, after: tuple[int, str], limit: int, noted: int
     ) -> list[StoredHead]:
-        """Living sessions of an app last updated at or before `before` (µs), oldest first, behind (updated, id)."""
+        """Living sessions of an app last updated at or before `before` (µs), oldest first, behind (updated, id).
+
+        Not those that were noted to be in use later than `noted` (µs).
+        """
         with self._store.lock:
             living = [cell for cell in self._store.sessions() if cell.birth and self._is_ours(cell)]
             heads = [
                 StoredHead(cell.place.ref.id, head_of(cell.head))
                 for cell in living
-                if app_of(cell.place) == app_scope_id.encode()
+                if app_of(cell.place) == app_scope_id.encode() and decode_revision(cell.head.get(b"j", ZERO)) <= noted
             ]
         placed = sorted((one.head.updated, one.scope_id, one) for one in heads)
         return [one for updated, scope_id, one in placed if after < (updated, scope_id) and updated <= before][:limit]

@@ -75,6 +75,14 @@ class MemoryHot(HotTier):
             told = {name: session.head.get(name, b"") for name in _LISTED}
             return Written(revision, [WrittenPart(INCARNATION, DURABLE, False, [])]), told
 
+    async def use(self, place: Place, birth: bytes, interval: int) -> int:
+        """Note that a session is in use, unless that was noted less than `interval` µs ago; the time in µs.  Gone."""
+        with self._store.lock:
+            session, now = self._store.session(place, birth), self._store.now()
+            if now - _last_use(session) >= interval:
+                session.head |= {b"r": next_revision(now, [session]), b"j": encode_revision(now)}
+            return now
+
     async def create(
         self, parts: Sequence[Part], head: Head, *, token: bytes, known: bytes, whole: Sequence[Place] = ()
     ) -> Written | Refused:
@@ -106,7 +114,7 @@ class MemoryHot(HotTier):
             cell = self._store.scopes.get(place.hash)
             if cell is None or (birth and cell.birth != birth):
                 raise Gone
-            if unused_since is not None and decode_revision(cell.head[b"u"]) > unused_since:
+            if unused_since is not None and _last_use(cell) > unused_since:
                 return Deleted(existed=False, written=None)
             existed, living = bool(cell.birth), len(cell.entries)
             spaces = {name: len(space.entries) for name, space in cell.spaces.items()}
@@ -205,6 +213,11 @@ class MemoryHot(HotTier):
             elif one.part.place.ref.kind in (ScopeKind.SESSION, ScopeKind.NAMESPACE):
                 host.head |= dict.fromkeys((b"r", b"h", b"u"), revision)
             self._store.keep(host, one.cell, temp=one.part.temp)
+
+
+def _last_use(session: Cell) -> int:
+    """When a session was in use, as far as that was noted."""
+    return max(decode_revision(session.head.get(name, ZERO)) for name in (b"u", b"j"))
 
 
 def _own(cells: list[tuple[Part, Cell]]) -> Cell:

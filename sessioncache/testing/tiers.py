@@ -18,6 +18,7 @@ from sessioncache.testing.leases import MemoryLeases
 from sessioncache.testing.listening import MemoryListener
 from sessioncache.testing.store import MemoryStore
 from sessioncache.tiers import Tiers
+from sessioncache.usage import Usage
 
 T = TypeVar("T")
 
@@ -36,6 +37,7 @@ class MemoryTiers(Tiers):
         self.durable = MemoryDurable(store, self.layout)
         self.pressure = _NoPressure()
         self.backlog = _NoBacklog()
+        self.usage = _MemoryUsage(store, self.durable)
 
     async def perform(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Call once: it is always ready."""
@@ -70,6 +72,22 @@ class _NoBacklog(Backlog):
     async def scrub(self, *_: Any) -> bool:
         """It is gone."""
         return True
+
+
+class _MemoryUsage(Usage):
+    """Knows at once what any cache over the store notes, and its clock."""
+
+    def __init__(self, store: MemoryStore, durable: MemoryDurable) -> None:
+        super().__init__(durable)
+        self._store = store
+
+    def now(self) -> float:
+        """The clock of the store."""
+        return self._store.now()
+
+    def learn(self) -> None:
+        """Take what is noted."""
+        self.told(self._store.notes)
 
 
 class _NoPressure(Pressure):

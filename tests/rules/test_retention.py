@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from time import time_ns
 from typing import Any
 
 import pytest
 from sessioncache_worker import FlushWorker
 
-from sessioncache import ConfigurationError, SessionCache, SessionNotFoundError
+from sessioncache import ConfigurationError, Session, SessionCache, SessionNotFoundError
+from sessioncache.names import KeyScope
 from sessioncache.retention import Retention, expire
+from sessioncache.revisions import ZERO, encode_revision
 from tests.helpers import (
     Urls,
     app,
@@ -16,6 +19,7 @@ from tests.helpers import (
     dirty,
     drain,
     evict,
+    execute,
     fetch,
     head_row,
     open_worker,
@@ -30,6 +34,8 @@ from tests.waiting import wait_until_async
 SECOND = 1_000_000
 KEPT = 1_000.0
 """Seconds of retention."""
+FAR = 2**52
+"""A time far ahead (µs)."""
 SHORT = 0.05
 """Seconds for which tombstones are kept where they are to be over soon."""
 
@@ -190,11 +196,124 @@ async def test_only_what_is_old_is_looked_at(urls: Urls) -> None:
         await drain(urls)
         for many in (1, 2):
             before = round(made[many - 1].updated_at.timestamp() * 1_000_000)
-            found = await worker._tiers.durable.unused_sessions(app().id, before, (0, ""), 10)
+            found = await worker._tiers.durable.unused_sessions(app().id, before, (0, ""), 10, FAR)
             assert {head.session for _, head in found} == {one.id for one in made[:many]}
+        assert await worker._tiers.durable.unused_sessions(app().id, FAR, (0, ""), 10, 0) == [], (
+            "their heads came later"
+        )
 
 
-async def test_a_read_is_no_use(urls: Urls) -> None:
+async def _edit(found: Session) -> None:
+    async with found.edit() as draft:
+        draft["temp:t"] = 1
+
+
+USES: dict[str, Any] = {
+    "get": lambda cache, found: found.get("a"),
+    "refresh": lambda cache, found: found.refresh(),
+    "records": lambda cache, found: found.records(),
+    "temp": lambda cache, found: found.set("temp:t", 1),
+    "edit of temp": lambda cache, found: _edit(found),
+    "user": lambda cache, found: found.increment("user:n"),
+    "app": lambda cache, found: found.set("app:x", 1),
+    "namespace": lambda cache, found: found.namespace("tools").items(),
+    "export": lambda cache, found: found.export(),
+    "fork": lambda cache, found: found.fork(),
+    "a new handle": lambda cache, found: cache.get("ada", "s1"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+async def test_whatever_a_handle_does_keeps_its_session(small_urls: Urls, use: str) -> None:
+    urls = small_urls
+    await kept_for(urls, KEPT)
+    async with connect(urls) as cache:
+        await cache.create("ada", session_id="s1", state={"a": 1})
+        await drain(urls)
+        evict(urls.redis)
+        execute(urls.database, "UPDATE sessioncache_session SET updated = updated - 500000000")
+        cache._tiers.usage.told(await cache._tiers.durable.read_layout())
+        found = await cache.get("ada", "s1") if use != "a new handle" else None
+        found = found and await _unnoted(urls, found)
+        before, seen = time_ns() // 1_000, found and (found.info, found.revision)
+        await USES[use](cache, found)
+        assert field(urls, "j") > encode_revision(before - 1)
+        again = await cache.get("ada", "s1")
+        assert seen in (None, (again.info, again.revision))
+        await drain(urls)
+        evict(urls.redis)
+        assert await expired(urls, before + int(SECOND * KEPT * 15 / 16) - SECOND) == 0
+        evict(urls.redis)
+        assert await expired(urls, time_ns() // 1_000 + int(SECOND * KEPT)) >= 1
+        assert "s1" not in await ids(cache)
+        await drain(urls)
+
+
+def field(urls: Urls, name: str) -> bytes:
+    """A head field of the session."""
+    with raw(urls.redis) as client:
+        found: Any = client.hget(scope_key(session("ada", "s1")), name)
+    return bytes(found or b"")
+
+
+async def _unnoted(urls: Urls, found: Session) -> Session:
+    """The same, as if its use had not been noted yet."""
+    await drain(urls)
+    with raw(urls.redis) as client:
+        client.hdel(scope_key(session("ada", "s1")), "j")
+    found._in_use._last, found._in_use._asked = ZERO, 0.0
+    return found
+
+
+async def test_use_that_is_known_from_lately_costs_nothing(small_urls: Urls, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connect(small_urls, retention=KEPT) as cache:
+        found = await cache.create("ada", session_id="s1", state={"a": 1})
+        await found.get("a")
+        asked: list[object] = []
+        monkeypatch.setattr(cache._tiers.hot, "use", asked.append)
+        for name in USES:
+            await USES[name](cache, found)
+        assert asked == []
+        assert field(small_urls, "j") == b""
+        await drain(small_urls)
+
+
+async def test_a_session_that_is_used_while_it_is_found_to_be_unused_is_kept(
+    small_urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = small_urls
+    async with connect(urls) as cache, open_worker(urls) as worker:
+        await cache.create("ada", session_id="s1", state={"a": 1})
+        await drain(urls)
+        at = await end(cache, "s1")
+        unused = worker._tiers.durable.unused_sessions
+
+        async def used_meanwhile(*args: Any) -> Any:
+            found = await unused(*args)
+            place = (await cache.get("ada", "s1"))._places()[KeyScope.SESSION]
+            await cache._tiers.hot.use(place, field(urls, "b"), 0)
+            await drain(urls)
+            evict(urls.redis)
+            return found
+
+        monkeypatch.setattr(worker._tiers.durable, "unused_sessions", used_meanwhile)
+        await kept_for(urls, KEPT)
+        set_clock(worker, at)
+        assert await expire(worker._tiers) == 0
+        assert await ids(cache) == {"s1"}
+
+
+async def test_processes_learn_how_long_others_keep_sessions(small_urls: Urls) -> None:
+    await kept_for(small_urls, KEPT)
+    async with connect(small_urls) as cache:
+        found = await cache.create("ada", session_id="s1")
+        app_id = found._places()[KeyScope.SESSION].parents[:32]
+        await wait_until_async(lambda: cache._tiers.usage.interval(app_id) is not None, 5, "it is read from SQL")
+        assert cache._tiers.usage.interval(app_id) == KEPT * SECOND / 16
+        await drain(small_urls)
+
+
+async def test_a_use_that_was_noted_lately_is_not_noted_again(urls: Urls) -> None:
     await kept_for(urls, KEPT)
     async with connect(urls) as cache:
         found = await cache.create("ada", session_id="s1", state={"a": 1})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sessioncache.hot.layout import Place
 from tests.scripts.bench import BUCKETS, DELAY, LEASE, SECOND, START, Bench, put
 
@@ -73,6 +75,63 @@ async def test_a_claim_is_taken_over_after_the_clock_was_set_back_by_hours(bench
     await bench.claim("first", bucket=place.ref.bucket)
     bench.clock.move(-2 * HOUR)
     assert await bench.claim("second", bucket=place.ref.bucket) == [place.ref.member]
+
+
+STEPS = (-86_400, -600, -LEASE - DELAY - 1)
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_flushing_goes_on_after_the_clock_was_set_back(bench: Bench, step: float) -> None:
+    """What was due, what was claimed, and what had just become dirty."""
+    bucket = bench.session().ref.bucket
+    places = [bench.session(f"s{number}", "u") for number in range(3)]
+    await bench.create(places[0])
+    bench.clock.move(DELAY)
+    await bench.claim("killed", bucket=bucket)
+    await bench.create(places[1])
+    bench.clock.move(DELAY / 2)
+    await bench.create(places[2])
+    bench.clock.move(step)
+    claims = await bench.backlog.claim([bucket], "w", lease=LEASE, delay=DELAY, most=100)
+    found = claims[bucket]
+    assert found is not None
+    assert set(found.members) == {place.ref.member for place in places}
+    assert found.wait == LEASE
+    assert await bench.claim("other", bucket=bucket) == [], "the claims of now hold"
+
+
+async def test_a_claim_that_was_renewed_before_the_clock_was_set_back_is_taken(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim("first", bucket=place.ref.bucket)
+    for _ in range(60):
+        bench.clock.move(LEASE / 2)
+        await bench.renew(place, "first")
+    bench.clock.move(-60)
+    assert await bench.claim("second", bucket=place.ref.bucket) == [place.ref.member]
+
+
+@pytest.mark.parametrize("step", [*STEPS, -1])
+async def test_what_waits_grows_older_though_the_clock_was_set_back(bench: Bench, step: float) -> None:
+    first, last = bench.session("s1"), bench.session("s2")
+    await bench.create(first)
+    bench.clock.move(0.5)
+    await bench.create(last)
+    bench.clock.move(step)
+    await bench.claim(bucket=first.ref.bucket)
+    now = bench.clock.micros
+    assert bench.since(last) == now
+    assert bench.since(first) == (now - SECOND // 2 if step < -0.5 else START)
+    bench.clock.move(30)
+    assert await bench.backlog.oldest([first.ref.bucket]) == bench.since(first)
+    assert bench.clock.micros - (bench.since(first) or 0) >= 30 * SECOND
+
+
+async def test_a_flush_that_is_waited_for_is_due_at_once_after_the_clock_was_set_back(bench: Bench) -> None:
+    place = await dirty(bench)
+    await bench.claim("killed", bucket=place.ref.bucket)
+    bench.clock.move(-60)
+    await bench.hot.flush_state([place])
+    assert bench.due(place) == bench.clock.micros
 
 
 async def test_asking_for_everything_claims_what_is_not_due_yet(bench: Bench) -> None:

@@ -23,7 +23,7 @@ local function reply_once(reply, told)
   remember(ctl, base, ARGV[3], ops, tonumber(ARGV[5]), told or reply)
   return reply
 end
-local h = call('HMGET', hash, 'i', 'r', 'b', 'x', 'f', 'y', 'n', 'u')
+local h = call('HMGET', hash, 'i', 'r', 'b', 'x', 'f', 'y', 'n', 'u', 'j')
 local cold = not h[1]
 if cold then -- not hot: the caller has read SQL under a token
   if not ARGV[7] then return reply_once({'cold', 1}) end
@@ -35,7 +35,7 @@ end
 if h[1] ~= inc or h[6] then return reply_once({'revalidate', 1}) end
 if ARGV[1] ~= '' and (h[4] or ARGV[1] ~= h[3]) then return reply_once({'gone'}) end
 if h[4] then return reply_once({'ok', 0, h[2], inc, h[5] or ZERO, 0, {}}) end
-if ARGV[6] ~= '' and (rev_number(h[8]) > rev_number(ARGV[6]) or call('EXISTS', base .. 'd:' .. member) == 1
+if ARGV[6] ~= '' and (math.max(rev_number(h[8]), rev_number(h[9] or ZERO)) > rev_number(ARGV[6]) or call('EXISTS', base .. 'd:' .. member) == 1
   or has_dirty_namespaces(base, string.sub(member, 2)) or (select(2, lease_of(ctl, member, inc, h[3])) or 0) > 0) then
   if cold then destroy_token(ctl, member) end
   return reply_once({'kept'})

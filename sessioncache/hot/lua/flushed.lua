@@ -31,10 +31,8 @@ if call('EXISTS', base .. 'dead') == 1 then
   end
 end
 if waits then
-  local claim = call('HGET', KEYS[1], 'c:' .. member)
-  local ends = claim and tonumber(string.match(claim, '|(%d+)$')) or 0
   local due = tonumber(call('ZSCORE', base .. 'dirty', member) or 0)
-  if ends <= now() or ends > now() + 1200000000 then
+  if claimed_until(KEYS[1], member) == 0 then
     if due > now() then call('ZADD', base .. 'dirty', now(), member) end
     wake(base) -- again and again: one wake-up may be missed
   end

@@ -29,7 +29,7 @@
 --   n living keys    z bytes of values  v revision of the values  h revision of the head  u updated
 --   o org  a app  w user  s session id  t title  m messages  k tokens  q forked from (t, m, k and q absent: '' or 0)
 --   d id of the session's scope  g namespace (of a namespace, whose b is the birth of its session)
---   e revision of the last write to temp: keys alone (of a session)
+--   e revision of the last write to temp: keys alone  j when it was last noted to be in use, beside u (of a session)
 --   l another one as soon as there may be one more namespace; as long as it is b there never was one (of a session)
 -- '!' in the set of dirty fields stands for the head.
 
@@ -297,6 +297,12 @@ local function rest(ctl, base, member, hash)
   call('ZREM', base .. 'since', member)
   call('HDEL', ctl, 'c:' .. member)
   return true
+end
+
+-- R9: until when a scope is claimed; 0: it is not.  A claim that was made, or renewed, later than now is none: the clock was set back.
+local function claimed_until(ctl, member)
+  local made, ends = string.match(call('HGET', ctl, 'c:' .. member) or '', '|(%d+)|(%d+)$')
+  return made and tonumber(made) <= now() and tonumber(ends) > now() and tonumber(ends) or 0
 end
 
 -- What stands in the way of work on a namespace of a session in its life of `birth`: 'cold', 'revalidate', 'gone' or nil.

@@ -15,7 +15,7 @@ for i = 3, #ARGV do
   if claim and string.match(claim, '^(.-)|') == ARGV[1] then
     held = held + call('ZADD', base .. 'dirty', 'XX', 'CH', ends, ARGV[i])
     if ARGV[2] == '0' then call('HDEL', KEYS[1], 'c:' .. ARGV[i])
-    else call('HSET', KEYS[1], 'c:' .. ARGV[i], string.match(claim, '^(.*|)') .. ends) end
+    else call('HSET', KEYS[1], 'c:' .. ARGV[i], ARGV[1] .. '|' .. string.format('%.0f', now()) .. '|' .. ends) end
   end
 end
 if ARGV[2] == '0' and held > 0 then redis.pcall('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base) end

@@ -134,8 +134,8 @@ MUTATIONS = (
         "claims far ahead are believed",
         "R9",
         _LUA + "claim.lua",
-        "else take_more(string.format('%.0f', now() + 1200000000)) end",
-        "end",
+        "(ARGV[5] == '1' and 0 or longest)",
+        "(ARGV[5] == '1' and 0 or 1000000000000)",
         (_CLAIMS + "test_a_due_date_absurdly_far_ahead_is_taken",),
     ),
     Mutation(

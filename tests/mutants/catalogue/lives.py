@@ -9,6 +9,10 @@ _OLD = "gaps/test_old_lives.py::test_"
 _ONCE = "scripts/test_once.py::test_"
 _LEASES = "scripts/test_leases.py::test_"
 _TEMP = "gaps/test_temp.py::test_"
+_RETENTION = "rules/test_retention.py::test_"
+_USAGE = "scripts/test_usage.py::test_"
+_MEMORY = "unit/test_memory_cache.py::test_"
+_CLAIMS = "scripts/test_claims.py::test_"
 _SEEN = "conformance/test_memory.py::TestRevisions::test_the_revision_stands_for_what_the_state_shows"
 
 MUTATIONS = (
@@ -187,5 +191,80 @@ MUTATIONS = (
         "write_head(session, revision, {'u', call('HGET', session.hash, 'u')})",
         "write_head(session, revision, {})",
         (_TEMP + "a_write_of_temp_keys_moves_neither_revision_nor_time_of_the_session",),
+    ),
+    Mutation(
+        "what a handle does is no use",
+        "R14",
+        "sessioncache/handle.py",
+        "        if self._in_use is not None and self._tiers.usage.needed:\n",
+        "        if False:\n",
+        (
+            _RETENTION + "whatever_a_handle_does_keeps_its_session",
+            _MEMORY + "reading_keeps_a_session_for_the_retention",
+        ),
+    ),
+    Mutation(
+        "a new handle is no use",
+        "R14",
+        "sessioncache/session.py",
+        "    await session._used()\n    return session\n",
+        "    return session\n",
+        (_RETENTION + "whatever_a_handle_does_keeps_its_session[a new handle]",),
+    ),
+    Mutation(
+        "every use is noted",
+        "R14",
+        _LUA + "use.lua",
+        "if now() - noted >= tonumber(ARGV[3]) then",
+        "if true then",
+        (_USAGE + "use_is_noted_once_in_an_interval_and_moves_no_revision_of_the_values",),
+    ),
+    Mutation(
+        "a note of use does not save what is hot",
+        "R14",
+        _LUA + "delete.lua",
+        "math.max(rev_number(h[8]), rev_number(h[9] or ZERO)) > rev_number(ARGV[6])",
+        "rev_number(h[8]) > rev_number(ARGV[6])",
+        (_USAGE + "a_session_whose_use_was_noted_is_kept",),
+    ),
+    Mutation(
+        "a note of use does not save what SQL has",
+        "R14",
+        "sessioncache/durable/listing.py",
+        "        _SESSION.flushed_at <= _EPOCH + timedelta(microseconds=noted),\n",
+        "",
+        (_RETENTION + "only_what_is_old_is_looked_at",),
+    ),
+    Mutation(
+        "use that is noted while a session is found to be unused does not save it",
+        "R14",
+        "sessioncache/deletion.py",
+        "if self._unused is not None and found.stored.head.revision > self._unused.head:",
+        "if False:",
+        (_RETENTION + "a_session_that_is_used_while_it_is_found_to_be_unused_is_kept",),
+    ),
+    Mutation(
+        "claims from before the clock was set back hold",
+        "R9",
+        _LUA + "prelude.lua",
+        "return made and tonumber(made) <= now() and tonumber(ends)",
+        "return made and tonumber(ends)",
+        (_CLAIMS + "flushing_goes_on_after_the_clock_was_set_back",),
+    ),
+    Mutation(
+        "a claim that was renewed is as old as it was",
+        "R9",
+        _LUA + "renew.lua",
+        "ARGV[1] .. '|' .. string.format('%.0f', now()) .. '|' .. ends",
+        "string.match(claim, '^(.*|)') .. ends",
+        (_CLAIMS + "a_claim_that_was_renewed_before_the_clock_was_set_back_is_taken",),
+    ),
+    Mutation(
+        "what waits is of no age after the clock was set back",
+        "R8",
+        _LUA + "claim.lua",
+        "if newest and tonumber(newest) > now() then",
+        "if false then",
+        (_CLAIMS + "what_waits_grows_older_though_the_clock_was_set_back",),
     ),
 )
