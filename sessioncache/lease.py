@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sessioncache.deadline import check_seconds
 from sessioncache.errors import (
+    ConfigurationError,
     DurableTierUnavailableError,
     HotTierUnavailableError,
     LeaseUnavailableError,
