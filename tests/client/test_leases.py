@@ -370,14 +370,16 @@ async def proxied(redis_server: RedisServer, sqlite_url: str) -> AsyncIterator[t
     with redis_server.client() as client:
         client.flushall()
     await upgrade(sqlite_url)
+    direct = Urls(redis_server.url, sqlite_url)
     async with (
+        connect(direct) as quick,
         Proxy(redis_server.socket) as proxy,
-        connect(Urls(f"redis://127.0.0.1:{proxy.port}/0", sqlite_url), timeout=1.0) as cache,
+        connect(Urls(f"redis://127.0.0.1:{proxy.port}/0", sqlite_url), timeout=3.0) as cache,
     ):
-        found = await made(cache)
-        async with found.lease():
+        async with (await made(quick)).lease():
             pass
-        yield proxy, found, Urls(redis_server.url, sqlite_url)
+        found = await cache.get("ada", "s1")
+        yield proxy, found, direct
 
 
 @pytest.mark.parametrize("how", ["hold_answers", "stall", "cut"])
