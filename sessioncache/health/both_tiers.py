@@ -12,6 +12,7 @@ from sessioncache.installation import INSTALLATION
 
 Record = Mapping[str, str]
 
+_WEEK = 7 * 86_400.0
 _APART, _FAR_APART = 1.0, 60.0
 """Seconds between two clocks."""
 _REFUSED = "use the settings that it was set up with, or another prefix or database: caches and workers refuse to start"
@@ -86,6 +87,21 @@ def judge_incarnations(history: History, *, forgetful: int = 0, kept: bool = Tru
         found = f"{found}; {forgetful} buckets came back older, empty, or from a replica that was promoted"
     advice = "look for its cause: Redis was restarted, failed over or emptied, and what it lost before a flush is gone"
     return warning("incarnations", found, advice)
+
+
+def judge_older(older: float, restored: float, now: float) -> Finding | None:
+    """Whether SQL came back older than it was (R18), within a week; when, and when everything hot was marked since."""
+    ago = now - older
+    if not older or ago > _WEEK:
+        return None
+    found = (
+        f"{told_seconds(ago)} ago it was found to have less than was flushed: a restored backup, or an older standby"
+    )
+    if restored < older:
+        advice = "see that a worker runs: it has what is hot written again"
+        return bad("restored", f"{found}; what Redis has is not written again yet", advice)
+    advice = "look for its cause: what was newer and not hot is as old as the database"
+    return warning("restored", f"{found}; what was hot is being written again", advice)
 
 
 def judge_clocks(redis: float | None, database: float | None) -> Finding:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 from sessioncache.deadline import within
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.health.backlog import judge_dirty, judge_flushing, judge_letters, judge_oldest, judge_workers
-from sessioncache.health.both_tiers import judge_buckets, judge_clocks, judge_incarnations, judge_layout
+from sessioncache.health.both_tiers import judge_buckets, judge_clocks, judge_incarnations, judge_layout, judge_older
 from sessioncache.health.durable_tier import judge_database, judge_rights, judge_schema
 from sessioncache.health.finding import Finding, Report, bad
 from sessioncache.health.hot_tier import judge_eviction, judge_memory, judge_persistence, judge_redis, judge_refusals
@@ -94,6 +95,8 @@ def _of_both(
         kept = not redis or redis.info.get("aof_enabled") == "1"
         embedded = bool(targets.embedded)
         findings.append(judge_incarnations(sql.history, forgetful=forgetful, kept=kept, embedded=embedded))
+    if redis and (older := judge_older(redis.older, redis.restored, time.time() + (redis.offset or 0.0))):
+        findings.append(older)
     findings.append(judge_clocks(redis.offset if redis else None, sql.offset if sql else None))
     return findings
 

@@ -31,6 +31,10 @@ class RedisFacts:
     """Seconds that its clock is ahead of this machine's."""
     delay: float = WorkerSettings().flush_delay
     """The workers' flush delay in seconds."""
+    older: float = 0.0
+    """When SQL was found to have less than was flushed, by the clock of Redis; 0: never."""
+    restored: float = 0.0
+    """When everything hot was marked again since."""
     pulse: Pulse | None = None
     """None where our scripts cannot run; `problem` says why."""
     problem: str = ""
@@ -43,9 +47,10 @@ async def read_redis(link: HotLink, settings: CacheSettings) -> RedisFacts:
     layout = Layout(settings.prefix, settings.buckets)
     began = time.time()
     replies = await link.exchange(_commands(layout), {})
-    clock, record, delay, *rest = (None if isinstance(reply, Exception) else reply for reply in replies)
+    clock, record, noted, *rest = (None if isinstance(reply, Exception) else reply for reply in replies)
     info, config = rest[: len(_SECTIONS)], rest[len(_SECTIONS) :]
     recorded = _texts(record)
+    delay, older, restored = noted or (None, None, None)
     layout = _recorded_layout(layout, recorded)
     pulse, problem = await _read_pulse(link, layout)
     return RedisFacts(
@@ -55,6 +60,8 @@ async def read_redis(link: HotLink, settings: CacheSettings) -> RedisFacts:
         record=recorded,
         offset=None if clock is None else _offset(clock, began, time.time()),
         delay=int(delay) / 1_000_000 if delay else WorkerSettings().flush_delay,
+        older=int(older or 0) / 1_000_000,
+        restored=int(restored or 0) / 1_000_000,
         pulse=pulse,
         problem=problem,
         ailing=await _read_ailing(link, layout, pulse.workers) if pulse else {},
@@ -72,7 +79,7 @@ def _commands(layout: Layout) -> Sequence[Sequence[Argument]]:
     return [
         (b"TIME",),
         (b"HGETALL", layout.record),
-        (b"HGET", layout.control(0), b"delay"),
+        (b"HMGET", layout.control(0), b"delay", b"older", b"restored"),
         *((b"INFO", section) for section in _SECTIONS),
         *((b"CONFIG", b"GET", name) for name in _CONFIG),
     ]

@@ -217,7 +217,7 @@ class _Reconciler:
             if not self.deleted:
                 self._take_head()
         else:
-            made.head_is_dirty = (self.is_session and not buried) or self.cleared > sql.cleared
+            made.head_is_dirty = not buried and (self.is_session or self.cleared > sql.cleared)
         if sql_life == life and not self.deleted:
             self.cleared = max(self.cleared, sql.cleared)
         if HEAD in self.looked.marks and not made.head_is_dirty:

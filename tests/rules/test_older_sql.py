@@ -97,6 +97,8 @@ async def test_without_the_command_the_next_flush_finds_it_and_everything_hot_is
         await made.delete("another")
         await drain(urls)
     assert "SQL came back older than it was" in caplog.text
+    async with open_worker(urls) as worker:
+        assert not await worker._tiers.backlog.is_older(), "and it is over"
     evict(urls.redis)
     await shows_the_newest(urls)
 

@@ -9,7 +9,7 @@ import pytest
 
 from sessioncache.durable.migrate import head_revision
 from sessioncache.health.backlog import judge_dirty, judge_letters, judge_oldest, judge_workers
-from sessioncache.health.both_tiers import judge_buckets, judge_clocks, judge_incarnations, judge_layout
+from sessioncache.health.both_tiers import judge_buckets, judge_clocks, judge_incarnations, judge_layout, judge_older
 from sessioncache.health.durable_tier import judge_database, judge_schema
 from sessioncache.health.finding import Level, Report, bad, good, version_of, warning
 from sessioncache.health.hot_tier import judge_eviction, judge_memory, judge_persistence, judge_redis, judge_refusals
@@ -275,3 +275,11 @@ def test_only_what_is_bad_is_unhealthy() -> None:
 
 def test_versions_are_read_by_the_numbers_that_they_begin_with() -> None:
     assert [version_of(text) for text in ("7.0.15", "18beta1", "")] == [(7, 0, 15), (18,), ()]
+
+
+def test_an_older_database_is_told_for_a_week_and_is_bad_until_all_is_marked() -> None:
+    day = 86_400.0
+    assert judge_older(0.0, 0.0, day) is None
+    assert judge_older(day, 2 * day, 9 * day) is None
+    levels = [found.level for found in (judge_older(day, 0.0, 2 * day), judge_older(day, day + 1, 2 * day)) if found]
+    assert levels == [Level.BAD, WARNING]

@@ -8,7 +8,7 @@
 --        '1' in the last step, numbers of what follows: fields and values to be set, fields to be stamped, fields to be
 --        dropped, marks to be set, marks to be taken away; then these.  In the last step also: milliseconds a clean scope
 --        stays, milliseconds a clean tombstone stays, parents (see mark), whether ('1') the head is marked, values were
---        replaced, a new life has begun, flushed through ('' forget it), purged, then head fields and values ('': drop it)
+--        replaced, a new life has begun, flushed through ('' forget it), purged, then head fields and values (x '': it goes)
 -- Reply  {'ok', marks left} {'retry'} (the token is lost, or the hash was changed) {'register', 1}
 -- Guards R17, R13 (the token), R1 (marks first); a hash that is half done is to be revalidated still, and may be begun anew
 
@@ -57,7 +57,7 @@ elseif call('SISMEMBER', dirty, '!') == 0 then leave_unflushed(base, member, par
 if is_new == '1' then call('DEL', base .. 'temp:' .. string.sub(member, 2)) end -- R5, R16: temp: keys die with their life
 local fields, without = {'i', inc}, {'y'}
 for i = at, #ARGV, 2 do
-  if ARGV[i + 1] == '' then without[#without + 1] = ARGV[i]
+  if ARGV[i] == 'x' and ARGV[i + 1] == '' then without[#without + 1] = 'x'
   else
     fields[#fields + 1] = ARGV[i]
     fields[#fields + 1] = ARGV[i + 1]

@@ -1,0 +1,130 @@
+"""R18: how far scopes were flushed, as the database tells it, and what it does where that is less than it was."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sessioncache.durable.tier import DurableTier
+from sessioncache.entries import Dirt, StoredScope
+from sessioncache.scopes import ScopeKind, ScopeRef, namespace_ref
+from tests.durable_helpers import INCARNATION, app, count_rows, dirt, open_tier, put, session, user, values_of
+
+
+@pytest.fixture
+async def tier(database_url: str) -> AsyncIterator[DurableTier]:
+    async with open_tier(database_url) as made:
+        yield made
+
+
+def known(dirt: Dirt, flushed: int) -> Dirt:
+    """As read from a hash that knows to be flushed so far."""
+    return replace(dirt, head=replace(dirt.head, flushed=flushed))
+
+
+def of_space(revision: int, values: dict[str, bytes], *, host: int, flushed: int = 0, cleared: int = 0) -> Dirt:
+    """Dirt of a namespace of the session, whose head is at `host`."""
+    ref = namespace_ref(session(), "n")
+    own = dirt(session(), revision, values, birth=1)
+    return replace(
+        own,
+        kind=ScopeKind.NAMESPACE,
+        scope_id=ref.id,
+        namespace="n",
+        holder=session().id,
+        head=replace(own.head, revision=host),
+        namespace_revision=revision,
+        namespace_cleared=cleared,
+        namespace_flushed=flushed,
+    )
+
+
+async def forgotten(tier: DurableTier, *batch: Dirt) -> list[str]:
+    """The scopes that a flush leaves out."""
+    result = await tier.flush(batch, read_after=await tier.clock())
+    assert len(result.committed) + len(result.forgotten) == len(batch)
+    return [one.scope_id for one in result.forgotten]
+
+
+async def read(tier: DurableTier, ref: ScopeRef) -> StoredScope:
+    (stored,) = await tier.read_scopes([(ref, INCARNATION)])
+    return stored
+
+
+@pytest.mark.parametrize("ref", [session(), user(), app()], ids=["session", "user", "app"])
+async def test_a_scope_of_which_the_database_has_less_than_was_flushed_is_left_out(
+    tier: DurableTier, ref: ScopeRef
+) -> None:
+    other = dirt(session("other"), 9, {"k": b"1"})
+    assert await forgotten(tier, known(dirt(ref, 9, {"k": b"1"}), 5), other) == [ref.id]
+    assert (await count_rows(tier, "state"), await values_of(tier, ref)) == (1, None)
+    await put(tier, dirt(ref, 5, {"k": b"5"}))
+    assert await forgotten(tier, known(dirt(ref, 9, {"k": b"9"}), 6)) == [ref.id]
+    assert await values_of(tier, ref) == {"k": b"5"}
+    assert await forgotten(tier, known(dirt(ref, 9, {"k": b"9"}), 5)) == []
+    assert (await read(tier, ref)).head.flushed == 9
+
+
+async def test_what_was_left_out_is_not_flushed(tier: DurableTier) -> None:
+    await put(tier, dirt(user(), 5, {"k": b"5"}))
+    await put(tier, replace(known(dirt(user(), 9, {"l": b"9"}), 5), left_out=True))
+    assert ((await read(tier, user())).head.revision, (await read(tier, user())).head.flushed) == (9, 5)
+
+
+async def test_the_flush_of_a_namespace_does_not_vouch_for_the_sessions_own_keys(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, {"k": b"5"}, birth=1))
+    await put(tier, of_space(8, {"n": b"8"}, host=8))
+    stored, space = await read(tier, session()), await read(tier, namespace_ref(session(), "n"))
+    assert (stored.head.revision, stored.head.flushed, space.head.flushed) == (8, 5, 8)
+    assert await forgotten(tier, known(dirt(session(), 9, {"k": b"9"}, birth=1), 7)) == [session().id]
+
+
+async def test_a_flush_whose_head_came_late_tells_how_far_it_went(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 3, {"k": b"3"}, birth=1))
+    await put(tier, of_space(8, {"n": b"8"}, host=8))
+    await put(tier, dirt(session(), 5, {"k": b"5"}, birth=1))
+    stored = await read(tier, session())
+    assert (stored.head.revision, stored.head.flushed) == (8, 5)
+
+
+async def test_a_namespace_of_which_the_database_has_less_is_left_out_alone(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, {"k": b"5"}, birth=1), of_space(5, {"n": b"5"}, host=5))
+    space = of_space(9, {"n": b"9"}, host=9, flushed=7)
+    assert await forgotten(tier, space, dirt(session(), 9, {"k": b"9"}, birth=1)) == [space.scope_id]
+    assert await values_of(tier, session()) == {"k": b"9"}
+    assert [one.text for one in (await read(tier, namespace_ref(session(), "n"))).entries] == [b"5"]
+
+
+async def test_the_tombstone_of_a_session_that_was_purged_is_no_older_database(tier: DurableTier) -> None:
+    head: dict[str, Any] = {"deleted": True, "cleared": 6, "birth": 1}
+    late = known(dirt(session(), 6, **head), 6)
+    assert await forgotten(tier, late) == [session().id], "it was never purged"
+    async with tier.engine.begin() as connection:
+        bucket = session().bucket
+        await connection.exec_driver_sql(f"INSERT INTO sessioncache_purged (bucket, revision) VALUES ({bucket}, 6)")
+    assert await forgotten(tier, late) == []
+
+
+async def test_what_is_cleared_of_a_session_leaves_its_namespaces_alone(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, {"old": b"5", "k": b"5"}, birth=1), of_space(5, {"n": b"5"}, host=5))
+    await put(tier, dirt(session(), 9, {"k": b"9"}, birth=1, cleared=8))
+    assert await values_of(tier, session()) == {"k": b"9"}
+    assert [one.text for one in (await read(tier, namespace_ref(session(), "n"))).entries] == [b"5"]
+    assert await count_rows(tier, "state") == 2, "what was cleared is gone"
+    async with tier.engine.connect() as connection:
+        shown = await connection.exec_driver_sql("SELECT namespace, value FROM sessioncache_entries ORDER BY namespace")
+        assert [tuple(one) for one in shown] == [("", "9"), ("n", "5")]
+    await put(tier, of_space(12, {"m": b"12"}, host=12, flushed=5, cleared=11))
+    assert [one.key for one in (await read(tier, namespace_ref(session(), "n"))).entries] == ["m"]
+    assert await values_of(tier, session()) == {"k": b"9"}
+
+
+async def test_only_what_has_changed_is_read_with_its_value(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, {"old": b"5", "gone": b"5", "long": b""}))
+    await put(tier, dirt(session(), 9, {"new": b"9", "gone": b""}))
+    (stored,) = await tier.read_changes([(session(), INCARNATION, 5)])
+    assert {(one.key, one.revision, one.text) for one in stored.entries} == {("new", 9, b"9"), ("gone", 9, b"")}
+    assert (stored.unchanged, stored.known) == ({"old": 5}, 9)
