@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from sessioncache import OutcomeUnknownError, SessionCache
+from sessioncache import DurableTierUnavailableError, OutcomeUnknownError, SessionCache
+from sessioncache.deadline import within
 from sessioncache.hot.faults import unanswered
 from sessioncache.hot.link import HotLink, Reply
 from tests.client.conftest import cache, urls
-from tests.helpers import Urls, settle
+from tests.helpers import Urls, drain, evict, settle
 
 __all__ = ["cache", "urls"]
 
@@ -36,11 +37,16 @@ def call_beside(cache: SessionCache, monkeypatch: pytest.MonkeyPatch, other: Cal
     monkeypatch.setattr(cache._tiers.link, "call_beside", other(cache._tiers.link.call_beside))
 
 
+async def at_once() -> None:
+    """There is room."""
+
+
 async def test_where_all_is_hot_it_takes_no_round_trip_more(
     cache: SessionCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await cache.create("ada", state={"user:u": 1, "app:p": 2})
     await first.fork()  # Redis knows the scripts from now on
+    monkeypatch.setattr(cache._tiers.pressure, "admit", at_once)  # which asks Redis now and then
     sent = Counting(cache._tiers.link, monkeypatch)
     made = await cache.create("ada", state={"a": 3, "app:p": 4})
     assert sent.count == 1
@@ -62,6 +68,26 @@ async def test_what_is_cold_is_read_from_sql_first(urls: Urls, cache: SessionCac
     assert dict((await parent.fork()).state) == {"user:u": 1, "app:p": 2, "a": 0, "user:v": 4}
     await settle(urls)
     assert dict((await cache.create("ada")).state) == {"user:u": 1, "app:p": 2, "user:v": 4}
+
+
+async def test_nothing_is_created_or_forked_whose_state_cannot_be_read(
+    urls: Urls, cache: SessionCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = await cache.create("ada", session_id="s1", state={"a": 1, "user:u": 2, "app:p": 3})
+    await drain(urls)
+    await parent.set("a", 2)
+    evict(urls.redis)
+
+    async def away(*_: object) -> Any:
+        raise DurableTierUnavailableError("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cache._tiers.durable, "read_scopes", away)
+        calls: list[Callable[[], Awaitable[object]]] = [lambda: cache.create("ada"), parent.fork]
+        for call in calls:
+            with within(0.5), pytest.raises(DurableTierUnavailableError):
+                await call()
+    assert [one.id for one in (await cache.list("ada")).items] == ["s1"]
 
 
 async def test_what_others_wrote_between_the_step_and_the_reading_is_read_once_more(

@@ -72,7 +72,7 @@ MUTATIONS = (
         "sessioncache/forking.py",
         "spaces(self._parent, self._birth, self._shared)",
         "spaces(self._parent, self._birth)",
-        ("client/test_sql_away.py::test_nothing_is_created_whose_state_could_not_be_read",),
+        ("client/test_created_state.py::test_nothing_is_created_or_forked_whose_state_cannot_be_read",),
     ),
     Mutation(
         "damaged values raise what the decoder raises",
