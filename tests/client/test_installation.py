@@ -121,6 +121,8 @@ async def test_r18_a_database_that_is_adopted_has_what_is_hot_and_the_other_one_
         with pytest.raises(ConfigurationError, match="belongs to another database"):
             await connect(urls)
         assert await asyncio.to_thread(main, ["db", "adopt", *_named(stranger)]) == 2, "it has an installation"
+    async with connect(strange):
+        pass  # and still belongs to it
 
 
 def _named(urls: Urls) -> list[str]:

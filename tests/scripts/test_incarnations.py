@@ -183,6 +183,7 @@ async def test_an_incarnation_bears_the_database_that_it_belongs_to(bench: Bench
     for call in (again.read([Wanted(bench.session())]), again.write([Part(bench.session(), [put("k", "1")])])):
         with pytest.raises(ConfigurationError, match="belongs to another database"):
             await call
+    assert await bench.values(bench.session()) == {}, "nothing was written for the wrong one"
 
 
 async def test_a_flushed_server_has_a_new_incarnation(bench: Bench) -> None:
