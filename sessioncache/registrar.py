@@ -48,6 +48,10 @@ class Registrar:
             todo, self._wanted = sorted(self._wanted), set()
             await self._rounds(todo, {})
 
+    async def look(self, buckets: Iterable[int]) -> None:
+        """Have Redis make a new incarnation where it forgot something; SQL is not asked."""
+        await self._incarnations.current(sorted(set(buckets)), {})
+
     async def renew(self, buckets: Iterable[int]) -> None:
         """Give buckets a new incarnation, and register it."""
         todo = sorted(set(buckets))
@@ -66,7 +70,7 @@ class Registrar:
     async def _round(self, buckets: list[int], unusable: Mapping[int, str], *, replaced: bool) -> dict[int, str]:
         """One try; what is still to be done, with the incarnation that must not be used again ('' if it may)."""
         # The row is read before Redis is asked: an incarnation that we saw earlier could be outdated by the swap.
-        fences = await self._fences(buckets)
+        fences = await (self._durable.read_fences(buckets) if unusable else self._fences(buckets))
         if fences is None:
             return {}
         found = await self._incarnations.current(buckets, unusable, replaced=replaced)

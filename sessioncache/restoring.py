@@ -30,15 +30,16 @@ class Remarked:
     entries: int
 
 
-async def remark_everything(tiers: Tiers) -> Remarked:
+async def remark_everything(tiers: Tiers, *, adopted: bool = False) -> Remarked:
     """Stamp everything that lives hot above all that SQL has, and mark it as dirty.
 
     Every bucket gets a new incarnation first, so that what was flushed to the database as it was counts as evidence for
-    nothing any more, and nobody installs what was read of it before.
+    nothing any more, and nobody installs what was read of it before.  `adopted`: SQL knows no incarnation yet.
     """
     with within(60):
         every = range(tiers.settings.buckets)
-        await tiers.registrar.register(every)  # where Redis forgot something, too, no hash is whole
+        # Where Redis forgot something, too, no hash is whole.
+        await (tiers.registrar.look(every) if adopted else tiers.registrar.register(every))
         found = await tiers.backlog.incarnations(every)
         await tiers.registrar.renew(every)
         now = await tiers.backlog.incarnations(every)
