@@ -58,14 +58,23 @@ async def prune(tiers: Tiers, ledgers: Iterable[Ledger]) -> None:
         part = todo[at : at + _AT_ONCE]
         with suppress(HotTierUnavailableError, DurableTierUnavailableError):
             for (ledger, pending), state in zip(part, await _states(tiers, part), strict=True):
-                if pending.settled(state):
+                if pending.settled(state) or await _outlived(tiers, pending, state):
                     ledger.forget(pending)
+
+
+async def _outlived(tiers: Tiers, pending: Pending, state: FlushState) -> bool:
+    """Whether SQL shows the writes to a scope that Redis does not hold any more as it was when they were made."""
+    if state.hash_incarnation == pending.incarnation:
+        return False
+    with suppress(WriteLostError):  # who flushes is told
+        return await _shown_by_sql(tiers, pending, state, patient=False)
+    return False
 
 
 async def _round(tiers: Tiers, todo: list[tuple[Ledger, Pending]], *, patient: bool) -> list[tuple[Ledger, Pending]]:
     left: list[tuple[Ledger, Pending]] = []
     for at in range(0, len(todo), _AT_ONCE):
-        part = todo[at : at + _AT_ONCE]
+        part, done = todo[at : at + _AT_ONCE], at
         try:
             states = await _states(tiers, part)
             for (ledger, pending), state in zip(part, states, strict=True):
@@ -74,8 +83,9 @@ async def _round(tiers: Tiers, todo: list[tuple[Ledger, Pending]], *, patient: b
                     ledger.forget(pending)
                 else:
                     left.append((ledger, pending))
+                done += 1
         except (HotTierUnavailableError, DurableTierUnavailableError, MemoryFullError):
-            return left + [one for one in todo[at:] if one not in left]
+            return left + todo[done:]
     return left
 
 

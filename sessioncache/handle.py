@@ -184,9 +184,12 @@ class Handle(ABC):
         """The value of a key as the hot tier has it now; `default` where it is absent.  DamagedValueError."""
         scope, name = self._split(key)
         began = self._known.begin()
-        content = (await self._read({scope: [name]}))[scope]
-        value = content.entries.get(name)
-        self._known.read(began, scope, self._full(scope, name), value, content.version)
+        try:
+            content = (await self._read({scope: [name]}))[scope]
+            value = content.entries.get(name)
+            self._known.read(began, scope, self._full(scope, name), value, content.version)
+        finally:
+            self._known.end(began)
         return default if value is None else decode_entry(value, key, self.of_session)
 
     async def refresh(self) -> None:
@@ -211,10 +214,13 @@ class Handle(ABC):
             self._reading = reading
         hot, plan, began, versions = self._tiers.hot, reading.plan, self._known.begin(), self._known.versions()
         held = [versions.get(scope, b"") for scope, _ in reading.asked] if versions else ()
-        contents = await self._call(lambda: hot.look(plan, held))
-        for (scope, keys), content in zip(reading.asked, contents, strict=True):
-            if keys is None:
-                self._take(began, scope, content)
+        try:
+            contents = await self._call(lambda: hot.look(plan, held))
+            for (scope, keys), content in zip(reading.asked, contents, strict=True):
+                if keys is None:
+                    self._take(began, scope, content)
+        finally:
+            self._known.end(began)
 
     def _take(self, began: int, scope: KeyScope, content: Content | None) -> None:
         """A scope was read whole; None: it is as it was."""
@@ -388,9 +394,12 @@ class Handle(ABC):
             return await hot.write(sent, self._lease)
 
         began = self._known.begin()
-        outcome = await self._call(attempt)
-        if isinstance(outcome, Written):
-            self._note(parts, outcome, began)
+        try:
+            outcome = await self._call(attempt)
+            if isinstance(outcome, Written):
+                self._note(parts, outcome, began)
+        finally:
+            self._known.end(began)
         return outcome
 
     def _parts(self, changes: Mapping[KeyScope, list[Operation]], if_revision: bytes = b"") -> dict[KeyScope, Part]:

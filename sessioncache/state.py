@@ -14,6 +14,10 @@ _LARGE = 16_384
 """Bytes of values from which on a scope is read only if it is not as it was, whatever was seen before."""
 
 
+_MANY_WRITTEN = 64
+"""Written keys from which on it pays to look which of them may be forgotten."""
+
+
 class State(Mapping[str, Any]):
     """A read-only view of what a handle last read and wrote; every access decodes a value of its own.
 
@@ -98,12 +102,15 @@ class Known:
     a call brings that began before another one wrote the key counts only if it is newer.
     """
 
-    __slots__ = ("_count", "_last_write", "_layers", "_merged", "_written")
+    __slots__ = ("_count", "_last_write", "_layers", "_merged", "_under_way", "_written")
 
     def __init__(self) -> None:
         self._layers: dict[KeyScope, _Layer] = {}
         self._merged: dict[str, bytes] | None = {}
         self._written: dict[str, tuple[int, bytes, KeyScope]] = {}
+        """What calls under way have to be told of writes that they may not have seen."""
+        self._under_way: dict[int, int] = {}
+        """When calls began that have not ended -> how many."""
         self._count = self._last_write = 0
 
     @property
@@ -120,8 +127,22 @@ class Known:
         return list(self._layer(scope).values)
 
     def begin(self) -> int:
-        """A call begins; what it brings is told with this."""
+        """A call begins; what it brings is told with this, and that it has ended (`end`)."""
+        self._under_way[self._count] = self._under_way.get(self._count, 0) + 1
         return self._count
+
+    def end(self, began: int) -> None:
+        """A call has ended, whatever came of it: writes that no call under way need be told of are forgotten."""
+        under_way = self._under_way
+        if under_way[began] > 1:
+            under_way[began] -= 1
+            return
+        del under_way[began]
+        if not under_way:
+            self._written.clear()
+        elif len(self._written) > _MANY_WRITTEN:
+            oldest = min(under_way)
+            self._written = {key: one for key, one in self._written.items() if one[0] > oldest}
 
     def versions(self) -> dict[KeyScope, bytes]:
         """The scopes with the versions that are held, where it pays to ask whether they are still the same."""

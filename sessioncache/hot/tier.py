@@ -31,7 +31,8 @@ from sessioncache.hot.calls import (
     only_deletes,
 )
 from sessioncache.hot.faults import explain
-from sessioncache.hot.layout import Layout, Place, fields_of
+from sessioncache.hot.layout import Layout, Place, fields_of, user_field
+from sessioncache.hot.line import LARGE
 from sessioncache.hot.link import Argument, HotLink, Reply, Request, evaluation, pairs_of
 from sessioncache.hot.once import Once
 from sessioncache.hot.scripts import load_script
@@ -41,7 +42,11 @@ from sessioncache.revisions import encode_revision
 from sessioncache.scopes import ScopeKind
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 
+_MOST_LARGE = 4096
+"""Large scopes that a process remembers."""
 LIMITS = (MAX_SCOPE_KEYS, MAX_SCOPE_BYTES, MAX_VALUE_BYTES)
+_HEAD = (b"i", b"r", b"b", b"c", b"v", b"u")
+"""What is read of a head beside some keys."""
 # Times to live of 0 renew nothing; a shared scope's kind, since no session of any life is asked for.
 _PEEK: tuple[Argument, ...] = (0, 0, b"u", b"", b"", -1)
 
@@ -65,6 +70,8 @@ class HotTier:
         self.idle_ms = max(1, int(idle_ttl * 1000))
         self._temp_ms = max(1, int(temp_ttl * 1000))
         self._temp_s = max(1, round(temp_ttl))
+        self._large: dict[bytes, None] = {}
+        """Hashes that were found to be large, the latest last."""
 
     async def write(self, parts: Sequence[Part], lease: bytes = b"") -> Written | Refused:
         """Write all parts in one step, or nothing; `lease`: token of the run lease that the writer must hold.
@@ -200,6 +207,8 @@ class HotTier:
         Bodies that have the revisions that the script found are what it would have read.  Where somebody wrote in
         between, it reads them itself.
         """
+        if self._large and any(one.place.hash in self._large for one in plan.wanted):
+            return await self.read(plan.wanted)
         reply, *found = await self.link.ask(plan.request)
         if reply[0] != b"ok":
             await self._more_than_read(reply, plan.wanted)
@@ -215,20 +224,47 @@ class HotTier:
 
     async def _ask(self, wanted: Sequence[Wanted]) -> list[Content | None]:
         reply = await self.link.call(load_script("read"), *self._asked(wanted))
+        if reply[0] == b"large":
+            return await self._read_large(wanted)
         if reply[0] != b"ok":
             await self._more_than_read(reply, wanted)
         contents = [None if part == 1 else _content(part) for part in reply[1:]]
         self._learn(wanted, contents)
         return contents
 
-    def _asked(self, wanted: Sequence[Wanted], *, only_check: bool = False) -> tuple[list[bytes], list[Argument]]:
+    async def _read_large(self, wanted: Sequence[Wanted], *, renew: bool = True) -> list[Content | None]:
+        """Read what Lua would hold Redis up with: the script tells which versions there are, plain commands read.
+
+        What the caller holds already is not sent.  Where somebody wrote in between, it is read again.
+        """
+        script, (keys, args) = load_script("read"), self._asked(wanted, only_check=True, apart=True)
+        if not renew:
+            args[:2] = (0, 0)
+        check = evaluation(script, keys, args)
+        told = await self.link.call(script, keys, args)
+        while True:
+            if told[0] != b"ok":
+                await self._more_than_read(told, wanted)
+            changed = [at for at, part in enumerate(told[1:]) if part != 1]
+            request = Request([check, *(_body_of(wanted[at]) for at in changed)], script)
+            told, *bodies = await self.link.ask(request, is_large=True)
+            if told[0] in (b"ok", b"renew"):
+                found = {at: _body(wanted[at], body) for at, body in zip(changed, bodies, strict=True)}
+                contents = [None if part == 1 else _same(part, found.get(at)) for at, part in enumerate(told[1:])]
+                if all(content or part == 1 for content, part in zip(contents, told[1:], strict=True)):
+                    self._learn(wanted, contents)
+                    return contents
+
+    def _asked(
+        self, wanted: Sequence[Wanted], *, only_check: bool = False, apart: bool = False
+    ) -> tuple[list[bytes], list[Argument]]:
         keys: list[bytes] = []
         args: list[Argument] = [self.idle_ms, self._temp_ms]
         for place, names, birth, temp, held in wanted:
             keys += (place.control, place.temp if temp else place.hash)
             args += (b"t" if temp else place.ref.kind, birth, held)
             if names is None or only_check:
-                args.append(-2 if only_check and not temp else -1)
+                args.append(-2 if only_check and (apart or not temp) else -1)
             else:
                 args.append(len(names))
                 args += [name.encode() for name in names]
@@ -246,6 +282,10 @@ class HotTier:
         for one, content in zip(wanted, contents, strict=True):
             if content is not None:
                 self.once.learn(one.place.ref.bucket, content.incarnation)
+                if content.size > LARGE:
+                    self._large[one.place.hash] = None
+                    if len(self._large) > _MOST_LARGE:
+                        del self._large[next(iter(self._large))]
 
     async def peek(self, place: Place) -> Content | None:
         """What a scope holds, without renewing its time to live; None where it is dirty.  Unready, Gone."""
@@ -256,6 +296,9 @@ class HotTier:
             if isinstance(answer, ResponseError):
                 raise explain(answer)
         raise_unready(reply, [place])
+        if reply[0] == b"large":
+            (content,) = await self._read_large([Wanted(place)], renew=False)
+            return None if marks else content
         return None if marks else _content(reply[1])
 
     async def take_token(self, place: Place) -> Token | float | None:
@@ -384,6 +427,31 @@ def _held(reply: Reply, place: Place) -> None:
 def _is_apart(one: Wanted) -> bool:
     """Whether a plan reads a scope by a command of its own."""
     return one.keys is None and not one.temp
+
+
+def _body_of(one: Wanted) -> tuple[Argument, ...]:
+    """The command that reads what is wanted of a scope."""
+    key = one.place.temp if one.temp else one.place.hash
+    if one.keys is None:
+        return (b"HGETALL", key)
+    return (b"HMGET", key, *_HEAD, *(user_field(name) for name in one.keys))
+
+
+def _body(one: Wanted, reply: Reply) -> dict[bytes, bytes]:
+    if one.keys is None:
+        return pairs_of(reply)
+    names = (*_HEAD, *map(user_field, one.keys))
+    return {name: value for name, value in zip(names, reply, strict=True) if value is not None}
+
+
+def _same(part: Reply, body: dict[bytes, bytes] | None) -> Content | None:
+    """A body, where it is of the version that the script told; None where somebody wrote in between."""
+    checked = _content(part)
+    if not checked.fields:  # temp: keys of no life or of another one
+        return checked
+    if body is None or body.get(b"r") != checked.fields[b"r"] or body.get(b"i", checked.incarnation) != part[0]:
+        return None
+    return Content(checked.incarnation, body)
 
 
 def _content(flat: list[bytes]) -> Content:

@@ -135,12 +135,12 @@ def _count_rings(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 @pytest.mark.alone
 async def test_a_state_that_takes_longer_than_a_call_is_read_beside_small_calls(proxy: Proxy, sqlite_url: str) -> None:
     await upgrade(sqlite_url)
-    async with connect(Urls(f"redis://127.0.0.1:{proxy.port}/0", sqlite_url), timeout=1.0) as cache:
+    async with connect(Urls(f"redis://127.0.0.1:{proxy.port}/0", sqlite_url), timeout=3) as cache:
         assert isinstance(cache, SessionCache)
         await cache.create("ada", session_id="large", state={f"k{n}": "x" * 900_000 for n in range(4)})
         small = await cache.create("ada", session_id="small", state={"n": 0})
         await small.refresh()  # what both sessions share is hot
-        proxy.seconds_a_chunk = 0.01  # 13 Mbit/s: 2.3 s
+        proxy.seconds_a_chunk = 0.02  # 6 Mbit/s: over 4 s
         large = asyncio.ensure_future(cache.get("ada", "large"))
         while not large.done():
             await small.increment("n")

@@ -59,6 +59,16 @@ async def test_a_token_that_was_lost_is_not_kept(bench: Bench) -> None:
     assert slot(bench, place) is None
 
 
+async def test_the_token_of_a_loader_that_was_killed_does_not_stay_for_ever(bench: Bench) -> None:
+    place = bench.user()
+    await bench.take_token(place)
+    bench.clock.move(3_600)
+    assert await bench.backlog.forget_silent([place.ref.bucket]) == 0
+    bench.clock.move(LIFETIME + 1)
+    assert await bench.backlog.forget_silent([place.ref.bucket]) == 1
+    assert slot(bench, place) is None
+
+
 async def test_what_was_staged_stays_as_long_as_the_token(bench: Bench) -> None:
     place = bench.user()
     token = await bench.take_token(place)

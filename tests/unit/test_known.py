@@ -199,3 +199,20 @@ def test_the_revision_of_a_reading_that_is_outdated_is_not_taken() -> None:
     known.advance(SESSION, after(5), rev(6))
     known.replace(reading, SESSION, "", content(4))
     assert known.revision(SESSION) == rev(6)
+
+
+def test_writes_are_remembered_only_for_calls_that_are_under_way() -> None:
+    known = Known()
+    slow = known.begin()
+    for number in range(1_000):
+        began = known.begin()
+        known.write(began, KeyScope.SESSION, f"k{number}", encode_revision(number + 1), b"1")
+        known.end(began)
+    assert len(known._written) == 1_000, "whoever began before them may bring something older"
+    known.read(slow, KeyScope.SESSION, "k7", encode_revision(1) + b"0", b"")
+    assert known.values["k7"] == encode_revision(8) + b"1"
+    later = known.begin()
+    known.end(slow)
+    assert not known._written
+    known.end(later)
+    assert len(known.values) == 1_000

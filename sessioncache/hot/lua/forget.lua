@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 -- include: prelude
--- Forgets who fell silent long ago: run leases whose runners were killed and that nobody has taken since, and workers.
--- And of the namespaces that are listed as hot, some that are not any more.
+-- Forgets who fell silent long ago: run leases whose runners were killed and that nobody has taken since, tokens of loaders that
+-- were killed, and workers.  And of the namespaces that are listed as hot, some that are not any more.
 --
 -- KEYS   control of the bucket
--- ARGV   microseconds since when a lease must be over, or a worker silent
+-- ARGV   microseconds since when a lease or a token must be over, or a worker silent
 -- Reply  {'ok', how many were forgotten}
 
 local LOOKED_AT = 1000
-local WHEN = {['l:'] = '|(%d+)$', ['w:'] = '^(%d+)|'}
+local WHEN = {['l:'] = '|(%d+)$', ['t:'] = '|(%d+)$', ['w:'] = '^(%d+)|'}
 local known = {}
 for _, field in ipairs(call('HKEYS', KEYS[1])) do
   if WHEN[string.sub(field, 1, 2)] then known[#known + 1] = field end

@@ -12,10 +12,20 @@
 --        {'register', part} {'revalidate', part} {'cold', part...} {'gone'}; READONLY at a replica
 -- Guards R5 (birth, tombstone; a namespace is of one life), R12 (wholly hot or cold), R15 (works while no writes are let in), R17
 
+-- What Lua would hold Redis up for long with, where plain commands bring it in a part of the time.
+local large = false
+local function is_large(hash)
+  return call('HLEN', hash) > 2000 or tonumber(call('HGET', hash, 'z') or 0) > 262144
+end
+
 -- Fields and values behind the incarnation.
 local function read(inc, hash, revision, count, at)
   if count == -2 then return {inc, 'r', revision} end
   local part, fields = {inc}, nil
+  if (count == -1 or count > 16) and is_large(hash) then
+    large = true
+    return part
+  end
   if count == -1 then
     fields = call('HGETALL', hash)
     for i = 1, #fields do part[i + 1] = fields[i] end
@@ -72,4 +82,5 @@ for i = 1, #KEYS, 2 do
   end
 end
 if #cold > 1 then return cold end
+if large then return {'large'} end
 return reply
