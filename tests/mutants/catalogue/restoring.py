@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_RULES, _MERGING = "sessioncache/hot/reconciling.py", "scripts/test_merging.py::"
+_RULES, _MERGING = "sessioncache/hot/reconciling.py", "scripts/test_older_tiers.py::"
 _FLUSHING, _BULK, _READING = (f"sessioncache/durable/{name}.py" for name in ("flushing", "bulk", "reading"))
 _OLDER, _HEADS = "rules/test_older_sql.py::", "test_durable_restored.py::"
 
