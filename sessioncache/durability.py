@@ -19,7 +19,7 @@ from sessioncache.errors import (
 )
 from sessioncache.hot.calls import Content, FlushState, Gone, Wanted
 from sessioncache.hot.layout import Place
-from sessioncache.hot.vitals import SILENT
+from sessioncache.hot.vitals import Vitals
 from sessioncache.ledger import Ledger, Pending, fingerprint
 from sessioncache.revisions import DIGITS, ZERO, decode_revision
 from sessioncache.tiers import Tiers
@@ -222,9 +222,10 @@ def _holds(content: Content, pending: Pending) -> bool:
 async def _why_late(tiers: Tiers, scopes: int, seconds: float) -> str:
     told = f"{scopes} scopes were not durable after {seconds:g} s; their changes are still waiting in Redis"
     try:
-        beats = await tiers.backlog.heartbeats()
-        now = await tiers.link.command(b"TIME")
+        alive = [one for one in await Vitals(tiers.link, tiers.layout).workers() if one.alive]
     except HotTierUnavailableError:
         return told + " (which cannot be reached)"
-    alive = [beat for beat in beats.values() if int(now[0]) - beat / 1_000_000 < SILENT]
-    return told if alive else told + ": no worker is alive, start sessioncache-worker"
+    if not alive:
+        return told + ": no worker is alive, start sessioncache-worker"
+    causes = [cause for one in alive for cause in (*one.away.values(), *(why for _, _, why in one.ailing))]
+    return f"{told}: {causes[0]}" if causes else told

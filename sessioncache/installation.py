@@ -13,6 +13,7 @@ from sessioncache.deadline import within
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.link import HotLink
+from sessioncache.outages import SQL
 from sessioncache.settings import (
     LAYOUT_VERSION,
     MAX_SCOPE_BYTES,
@@ -85,11 +86,12 @@ class Installation:
             try:
                 with within(_PATIENCE) if hot else nullcontext():
                     await self._check_durable(hot)
-            except DurableTierUnavailableError:
+            except DurableTierUnavailableError as error:
                 if not hot:
                     raise
                 self._again = asyncio.get_running_loop().time() + _PAUSE
-                logger.warning("the SQL database is away: only hot sessions can be used until it is back")
+                if self._durable.outages is not None:
+                    self._durable.outages.away(SQL, f"only hot sessions can be used until it is back: {error}")
                 return
             self.checked = True
 

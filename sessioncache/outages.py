@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sessioncache.figures import told_seconds
@@ -28,8 +29,10 @@ class Outage:
 class Outages:
     """What is away now, as far as this process knows."""
 
-    def __init__(self, logger: logging.Logger) -> None:
+    def __init__(self, logger: logging.Logger, waiting: Callable[[], str] = str) -> None:
+        """`waiting` tells what waits for the database, if that is known."""
         self._logger = logger
+        self._waiting = waiting
         self._away: dict[str, Outage] = {}
 
     def __contains__(self, tier: str) -> bool:
@@ -60,5 +63,6 @@ class Outages:
         """A tier answered; `waiting` tells what waits for it."""
         one = self._away.pop(tier, None)
         if one is not None:
+            waiting = waiting or (self._waiting() if tier == SQL else "")
             seconds = told_seconds(time.monotonic() - one.since)
             self._logger.warning("%s is back after %s%s", tier, seconds, f"; {waiting}" if waiting else "")

@@ -50,6 +50,10 @@ class Pressure:
             and self._lets_in(reading)
         )
 
+    def told(self) -> str:
+        """How much waits for the database as was last read; empty where nobody has looked."""
+        return f"{self._reading.dirty:,} scopes wait to be flushed" if self._reading else ""
+
     async def admit(self) -> None:
         """Return when a write may be made; BackPressureError when the limit is reached (and waiting did not help)."""
         while True:

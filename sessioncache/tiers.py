@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
@@ -24,6 +25,7 @@ from sessioncache.hot.merging import Merging
 from sessioncache.hot.tier import HotTier
 from sessioncache.hydration import Hydrator
 from sessioncache.installation import Installation
+from sessioncache.outages import REDIS, Outages
 from sessioncache.pressure import Pressure
 from sessioncache.registrar import Registrar
 from sessioncache.revalidation import Revalidator
@@ -32,6 +34,8 @@ from sessioncache.usage import Usage
 
 if TYPE_CHECKING:
     from sessioncache.durable.tier import DurableTier
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -48,14 +52,23 @@ class Tiers:
     """The hot and the durable tier, and what brings scopes from one to the other."""
 
     def __init__(
-        self, link: HotLink, durable: DurableTier, settings: CacheSettings, *, idle_ttl: float = IDLE_TTL
+        self,
+        link: HotLink,
+        durable: DurableTier,
+        settings: CacheSettings,
+        *,
+        idle_ttl: float = IDLE_TTL,
+        tells: bool = True,
     ) -> None:
-        """`idle_ttl`: where neither the settings nor another cache say it."""
+        """`idle_ttl`: where neither the settings nor another cache say it; `tells`: the log of tiers that go away."""
         self.settings = settings
         self.home = Home()
         self.layout = Layout(settings.prefix, settings.buckets)
         self.link = link
         self.durable = durable
+        self._outages = Outages(logger, lambda: self.pressure.told())
+        if tells:
+            durable.outages = self._outages
         idle_ttl = idle_ttl if settings.idle_ttl is None else settings.idle_ttl
         self._agreed = False
         self.hot = HotTier(link, self.layout, idle_ttl=idle_ttl, temp_ttl=settings.temp_ttl)
@@ -85,24 +98,35 @@ class Tiers:
         self.home.check()
         with within(self.settings.timeout):
             try:
-                return await self._prepared(attempt)
-            except (HotTierUnavailableError, DurableTierUnavailableError) as error:
-                if not _may_repeat(error) or is_final(error, 1) or seconds_left() <= 0:
-                    raise
-                first = error
-            out_of_time = stop_before_delay(seconds_left())
-            retrying = AsyncRetrying(
-                retry=retry_if_exception(_may_repeat),
-                wait=wait_random_exponential(multiplier=0.02, max=0.5),
-                stop=lambda state: out_of_time(state) or _is_final(state),
-                reraise=True,
-            )
-            try:
-                return await retrying(self._prepared, attempt)
-            except HotTierUnavailableError:
-                if seconds_left() <= 0 and isinstance(first, DurableTierUnavailableError):
-                    raise first from None  # the last try only ran out of time
+                result = await self._repeated(attempt)
+            except HotTierUnavailableError as error:
+                if is_repeatable(error):
+                    self._outages.away(REDIS, str(error))
                 raise
+        if self._outages:
+            self._outages.back(REDIS)
+        return result
+
+    async def _repeated(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await self._prepared(attempt)
+        except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+            if not _may_repeat(error) or is_final(error, 1) or seconds_left() <= 0:
+                raise
+            first = error
+        out_of_time = stop_before_delay(seconds_left())
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(_may_repeat),
+            wait=wait_random_exponential(multiplier=0.02, max=0.5),
+            stop=lambda state: out_of_time(state) or _is_final(state),
+            reraise=True,
+        )
+        try:
+            return await retrying(self._prepared, attempt)
+        except HotTierUnavailableError:
+            if seconds_left() <= 0 and isinstance(first, DurableTierUnavailableError):
+                raise first from None  # the last try only ran out of time
+            raise
 
     async def _prepared(self, attempt: Callable[[], Awaitable[T]]) -> T:
         if not self.installation.checked:

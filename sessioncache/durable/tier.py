@@ -21,6 +21,7 @@ from sessioncache.durable.transactions import abandonable, finished, tidy_file, 
 from sessioncache.durable.transactions import reading as reading_transaction
 from sessioncache.entries import Dirt, StoredHead, StoredScope
 from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.outages import SQL, Outages
 from sessioncache.positions import Order, Owner, Position
 from sessioncache.scopes import ScopeRef
 from sessioncache.settings import TOMBSTONE_RETENTION
@@ -39,9 +40,16 @@ def _whole(call: Call[P, T]) -> Call[P, T]:
     async def run(self: DurableTier, /, *args: P.args, **kwargs: P.kwargs) -> T:
         work = call(self, *args, **kwargs)
         try:
-            return await (finished(work) if self.engine.dialect.name == "sqlite" else abandonable(work))
+            result = await (finished(work) if self.engine.dialect.name == "sqlite" else abandonable(work))
         except RefusedDataError as error:
             raise DurableTierUnavailableError(str(error)) from None
+        except DurableTierUnavailableError as error:
+            if self.outages is not None and not error._partial:
+                self.outages.away(SQL, str(error))
+            raise
+        if self.outages:
+            self.outages.back(SQL)
+        return result
 
     return run
 
@@ -66,6 +74,8 @@ class DurableTier:
         for a lock, take for a statement, or be idle; below the lease of a claim.
         """
         self.engine = prepare_engine(engine)
+        self.outages: Outages | None = None
+        """Told of what the calls meet, if it is to be logged."""
         self._owned = False
         self._lock_timeout = lock_timeout
         self._max_age = round(retention * 1_000_000 / 2)

@@ -127,12 +127,19 @@ class Vitals:
 
         `sample`: scopes of each bucket whose dirty entries are counted.  HotTierUnavailableError.
         """
-        seconds, micros = await self._link.command(b"TIME")
-        now = int(seconds) * 1_000_000 + int(micros)
+        now = await self._now()
         workers = await self._workers(now)
         server = await self._server()
         buckets = [_bucket(reply) for reply in await self._buckets(sample)]
         return _pulse(now, buckets, workers, server)
+
+    async def workers(self) -> list[WorkerPulse]:
+        """The workers by their heartbeats.  HotTierUnavailableError."""
+        return await self._workers(await self._now())
+
+    async def _now(self) -> int:
+        seconds, micros = await self._link.command(b"TIME")
+        return int(seconds) * 1_000_000 + int(micros)
 
     async def _buckets(self, sample: int) -> list[Reply]:
         calls = [([self._layout.control(bucket)], (sample, _LETTERS)) for bucket in range(self._layout.buckets)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -243,15 +244,15 @@ async def test_r4_scripts_that_are_forgotten_between_two_calls_of_one_exchange_a
     calls = [([layout.control(0)], (f"w{number}".encode(), b"alive", b"{}")) for number in range(8)]
     exchange, rounds = link._exchange, 0
 
-    async def forgetting(commands: Sequence[Sequence[Argument]]) -> list[Reply]:
+    async def forgetting(commands: Sequence[Sequence[Argument]], **named: Any) -> list[Reply]:
         nonlocal rounds
         rounds += 1
         if rounds > 2:
-            return await exchange(commands)
-        replies = await exchange(commands[:1])
+            return await exchange(commands, **named)
+        replies = await exchange(commands[:1], **named)
         with valkey.client() as client:
             client.script_flush()
-        return replies + await exchange(commands[1:])
+        return replies + await exchange(commands[1:], **named)
 
     monkeypatch.setattr(link, "_exchange", forgetting)
     with valkey.client() as client:

@@ -84,7 +84,7 @@ class FlushWorker:
         self.settings = settings
         self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         cache = CacheSettings.of({"prefix": settings.prefix, "buckets": settings.buckets, "timeout": _TIMEOUT})
-        self._tiers = Tiers(link, durable, cache, idle_ttl=settings.idle_ttl)
+        self._tiers = Tiers(link, durable, cache, idle_ttl=settings.idle_ttl, tells=False)
         self.flusher = Flusher(self._tiers, settings, self.name)
         self.flusher.holdings.due = self._look_again
         self._janitor = Janitor(self._tiers, every=settings.janitor)
