@@ -21,7 +21,7 @@ from tests.model.calls import Call, Done, Effect, Held, Judge
 from tests.model.lab import Backup, Lab, Snapshot
 from tests.model.observing import APP_SCOPE, BUCKETS, LAYOUT, NAMESPACES, SCOPES, Sql, View, session_scope
 from tests.model.resting import Cell, differences, fallen_cells, read_all
-from tests.model.state import SESSIONS, Values, World
+from tests.model.state import SESSIONS, SPACES, Values, World
 
 TO_THE_END = 400
 """Steps after which every call has to be over."""
@@ -56,7 +56,8 @@ class ModelMachine(RuleBasedStateMachine):
         """What no tier had any more at some time, and was not written since: it may be shown as any tier has it."""
         self.fallen = False
         """Whether SQL came back older and the command was not run since: what is clean may be gone from SQL."""
-        self.falls = 0
+        self.blind: set[Cell] = set()
+        """What a fork may lack that is made now."""
         self.forgot = False
         self.refused = False
         self.erased = False
@@ -262,6 +263,15 @@ class ModelMachine(RuleBasedStateMachine):
         before, self.world = self.world, world
         if self.given_up:
             self._wrote(before, world)
+        self.given_up |= self.blind
+        self.blind = set()
+
+    def fork_blindly(self, name: str, child: str) -> None:
+        """A fork asks SQL for the namespaces: one that SQL has forgotten, and nobody has noticed, is not found."""
+        if self.fallen:
+            alone = self.lab.view().only_hot()
+            pairs = {NAMESPACES[name, space].id: NAMESPACES[child, space].id for space in SPACES}
+            self.blind |= {(pairs[scope], field) for scope, field in alone if scope in pairs}
 
     # ---- workers
 
@@ -315,7 +325,6 @@ class ModelMachine(RuleBasedStateMachine):
         whole = {ref.id for ref in SCOPES if before.is_in_use(ref)}
         self.given_up |= {cell for cell in fallen_cells(before.sql, after.sql) if cell[0] not in whole}
         self.fallen, self.forgot = True, True
-        self.falls += 1
         self.stored = after.sql
         self._adopt(after, "SQL forgot")
         if told:

@@ -130,6 +130,7 @@ class LifeRules(AgentRules):
             if births or seen is None or (before is not None and before.birth == seen.birth):
                 return world
             births.append(seen.birth)
+            self.fork_blindly(name, child)
             try:
                 return forked(world, name, birth, child, seen.birth)[0]
             except SessionCacheError as error:

@@ -77,7 +77,14 @@ STORIES: dict[str, list[Step]] = {
     "the command comes late": [FLUSH, BACKUP, WRITE, FLUSH, RESTORE, WRITE_B, SAY, FLUSH, EVICT, READ],
     "a loader that read before": [FLUSH, BACKUP, DELETE, FLUSH, EVICT, READ_HELD, RESTORE_AND_SAY, GO_ON, READ],
     "a loader that read the backup": [FLUSH, BACKUP, DELETE, FLUSH, RESTORE, READ_HELD, SAY, GO_ON, FLUSH, READ],
+    "SQL is older than what was read from it": [FLUSH, BACKUP, DELETE, FLUSH, EVICT, READ, RESTORE, JANITOR, FLUSH],
     # both tiers
+    "what is newer in an older Redis is marked": [
+        FLUSH, BACKUP, WRITE, FLUSH, COPY, EVICT, RESTORE, READ, WRITE_B, FLUSH, RESTART_OLDER, READ,
+    ],
+    "a key that was deleted between the copy and the backup": [
+        WRITE_B, FLUSH, BACKUP, COPY, DELETE, FLUSH, RESTORE, JANITOR, FLUSH, FLUSH, RESTART_OLDER, READ, FLUSH, READ,
+    ],
     "SQL is older and Redis restarts": [FLUSH, BACKUP, DELETE, FLUSH, RESTORE, RESTART, READ, FLUSH, READ],
     "SQL is older and Redis restarts, after a reading from SQL": [
         WRITE_B, FLUSH, BACKUP, DELETE, FLUSH, EVICT, READ, RESTORE, RESTART, READ, FLUSH, READ,
