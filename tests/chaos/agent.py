@@ -17,7 +17,7 @@ from typing import Any
 
 from sessioncache import Record, Session, SessionCache, SessionCacheError, SessionNotFoundError
 from tests.chaos import cells
-from tests.chaos.cast import ACTORS, APP, KEYS, SPACE, TEMP_MARK, fork_of, session_of, user_of
+from tests.chaos.cast import ACTORS, KEYS, SPACE, TEMP_MARK, fork_of, open_cache, session_of, user_of
 from tests.chaos.forks import Fork
 from tests.chaos.journal import Failed, Journal
 from tests.chaos.runs import Runner
@@ -234,15 +234,6 @@ async def flush_often(cache: SessionCache, journal: Journal, witness: Witness, s
             with journal.call(flush=True):
                 await cache.flush(4)
             await witness.look()
-
-
-async def open_cache(redis_url: str, database_url: str) -> SessionCache:
-    """A cache as soon as the servers let us."""
-    while True:
-        try:
-            return await SessionCache.connect(redis_url, database_url, app=APP, timeout=2.0)
-        except ConnectionError:
-            await asyncio.sleep(0.1)
 
 
 async def main(name: str, run: int, redis_url: str, database_url: str, journal_path: str, seed: str) -> None:

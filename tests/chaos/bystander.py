@@ -15,7 +15,7 @@ from typing import Self
 
 from sessioncache import Session, SessionCache, SessionCacheError
 from tests import helpers
-from tests.chaos.cast import APP
+from tests.chaos.cast import APP, open_cache
 from tests.helpers import Urls, fetch
 from tests.waiting import wait_until_async
 
@@ -41,7 +41,7 @@ class Bystander:
         self.problems: list[str] = []
 
     async def __aenter__(self) -> Self:
-        self._cache = await helpers.connect(self._urls, app=APP, timeout=2.0)
+        self._cache = await open_cache(*self._urls)
         self._tasks = [asyncio.create_task(self._again(one)) for one in (self._write, self._read)]
         return self
 

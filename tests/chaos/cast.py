@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
+from sessioncache import SessionCache
 from sessioncache.scopes import ScopeRef
 from tests import helpers
 
@@ -70,3 +72,12 @@ def user_scopes() -> dict[str, ScopeRef]:
 def app_scope() -> ScopeRef:
     """The app's scope."""
     return helpers.app(APP)
+
+
+async def open_cache(redis_url: str, database_url: str, timeout: float = 2.0) -> SessionCache:
+    """A cache of the app as soon as the servers let us."""
+    while True:
+        try:
+            return await SessionCache.connect(redis_url, database_url, app=APP, timeout=timeout)
+        except ConnectionError:
+            await asyncio.sleep(0.1)

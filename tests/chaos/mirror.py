@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sessioncache import Change, Scope, SessionCache, SessionCacheError
-from tests.chaos.cast import APP, user_scopes
+from tests.chaos.cast import APP, open_cache, user_scopes
 from tests.helpers import Urls, connect
 from tests.waiting import wait_until_async
 
@@ -62,7 +62,7 @@ class Mirrors:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._cache = await connect(self._urls, app=APP)
+        self._cache = await open_cache(*self._urls, timeout=5.0)
         self._mirrors = {name: Mirror(scope) for name, scope in _scopes(self._cache).items()}
         self._tasks = [asyncio.create_task(mirror.follow()) for mirror in self._mirrors.values()]
         return self

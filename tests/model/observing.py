@@ -259,7 +259,8 @@ class View:
         found = []
         for ref in map(session_scope, SESSIONS):
             hot, stored, grounds = self._hot(ref), self._stored(ref), self._grounds(ref)
-            if hot.alive and stored.alive and hot.birth == stored.birth and not grounds.is_purged(hot.birth):
+            dead = grounds.is_purged(hot.birth) or hot.birth <= stored.cleared
+            if hot.alive and stored.alive and hot.birth == stored.birth and not dead:
                 born = [
                     key for key, (revision, text) in hot.entries.items() if revision == hot.birth and not _poison(text)
                 ]
