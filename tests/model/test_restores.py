@@ -83,7 +83,7 @@ STORIES: dict[str, list[Step]] = {
         FLUSH, BACKUP, WRITE, FLUSH, COPY, EVICT, RESTORE, READ, WRITE_B, FLUSH, RESTART_OLDER, READ,
     ],
     "a key that was deleted between the copy and the backup": [
-        WRITE_B, FLUSH, BACKUP, COPY, DELETE, FLUSH, RESTORE, JANITOR, FLUSH, FLUSH, RESTART_OLDER, READ, FLUSH, READ,
+        WRITE_B, COPY, DELETE, BACKUP, FLUSH, RESTORE, JANITOR, FLUSH, FLUSH, RESTART_OLDER, READ, FLUSH, READ,
     ],
     "SQL is older and Redis restarts": [FLUSH, BACKUP, DELETE, FLUSH, RESTORE, RESTART, READ, FLUSH, READ],
     "SQL is older and Redis restarts, after a reading from SQL": [
