@@ -228,7 +228,7 @@ async def test_the_tool_refuses_what_it_cannot_use(cache: SessionCache, value: A
         await SessionStateTool(await cache.get("ada", "s1")).call(value)
 
 
-@pytest.mark.parametrize("value", [5, None, b"x", _Odd(), ["a"]], ids=repr)
+@pytest.mark.parametrize("value", [5, None, b"x", _Odd(), ["a"]], ids=lambda one: type(one).__name__)
 def test_no_title_is_derived_from_what_is_no_text(value: Any) -> None:
     with pytest.raises(SessionCacheError):
         derive_title(value)
