@@ -28,7 +28,7 @@ from sessioncache.tiers import Tiers
 from tests.forking import in_child
 from tests.helpers import Urls, connect, drain, evict
 from tests.servers import RedisServer
-from tests.waiting import wait_until_async
+from tests.waiting import stretched, wait_until_async
 
 
 async def test_calls_of_many_sessions_are_made_and_answered(cache: SessionCache) -> None:
@@ -321,7 +321,7 @@ async def test_each_call_has_its_own_time_from_when_it_is_made(small_urls: Urls,
 
 
 def test_a_synchronous_batch_takes_one_hop(small_urls: Urls, monkeypatch: pytest.MonkeyPatch) -> None:
-    with sync.SessionCache.connect(small_urls.redis, small_urls.database, app="app") as cache:
+    with sync.SessionCache.connect(small_urls.redis, small_urls.database, app="app", timeout=stretched(5.0)) as cache:
         sessions = [cache.create("ada", session_id=f"s{n}") for n in range(20)]
         call, hops = Portal.call, 0
 
@@ -341,7 +341,7 @@ def test_a_synchronous_batch_takes_one_hop(small_urls: Urls, monkeypatch: pytest
 
 
 def test_a_synchronous_batch_is_sent_at_once(small_urls: Urls) -> None:
-    with sync.SessionCache.connect(small_urls.redis, small_urls.database, app="app") as cache:
+    with sync.SessionCache.connect(small_urls.redis, small_urls.database, app="app", timeout=stretched(5.0)) as cache:
         with cache.batch() as batch:
             made = [batch.create("ada", session_id=f"s{n}", state={"n": n}) for n in range(50)]
         sessions = [one.result() for one in made]
@@ -360,7 +360,7 @@ def test_a_synchronous_batch_is_sent_at_once(small_urls: Urls) -> None:
 
 
 def test_a_batch_from_before_a_fork_writes_nothing_in_the_child(small_urls: Urls) -> None:
-    with sync.SessionCache.connect(small_urls.redis, small_urls.database, app="app") as cache:
+    with sync.SessionCache.connect(small_urls.redis, small_urls.database, app="app", timeout=stretched(5.0)) as cache:
         session = cache.create("ada", session_id="s1")
         batch = cache.batch()
         batch.__enter__()

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sessioncache import ConfigurationError, SessionCache
 from sessioncache.durable.engine import create_engine
 from tests.helpers import Urls, session, stored_values, user
+from tests.waiting import stretched
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -39,7 +40,7 @@ async def test_any_client_gives_the_same_results(urls: Urls, options: dict[str, 
         "temp:t": None,
     }
     try:
-        cache = SessionCache(client, engine, app="app")
+        cache = SessionCache(client, engine, app="app", timeout=stretched(5.0))
         async with FlushWorker(client, engine, flush_delay=0.01):
             made = await cache.create("ää", session_id="ß", state=state)
             await made.increment("n", 2**60)
@@ -61,7 +62,7 @@ async def test_a_small_pool_of_the_callers_does_not_limit_us(small_urls: Urls) -
     path = small_urls.redis.removeprefix("unix://")
     pool = BlockingConnectionPool.from_url(f"unix://{path}", max_connections=1, timeout=1)
     client, engine = Redis(connection_pool=pool), create_engine(small_urls.database)
-    cache = SessionCache(client, engine, app="app")
+    cache = SessionCache(client, engine, app="app", timeout=stretched(5.0))
     await cache.create("ada", session_id="s1", state={"a": 1})
     assert dict((await cache.get("ada", "s1")).state) == {"a": 1}
     await cache.aclose()
@@ -100,7 +101,7 @@ async def test_a_wrong_setting_is_refused_by_name(small_urls: Urls) -> None:
 
 
 async def test_a_closed_cache_says_so(small_urls: Urls) -> None:
-    cache = await SessionCache.connect(*small_urls, app="app")
+    cache = await SessionCache.connect(*small_urls, app="app", timeout=stretched(5.0))
     await cache.aclose()
     with pytest.raises(ConfigurationError, match="closed"):
         await cache.get("ada", "s1")

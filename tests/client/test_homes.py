@@ -15,6 +15,7 @@ from sessioncache.errors import ConfigurationError
 from tests.client.conftest import small_urls, urls
 from tests.forking import in_child
 from tests.helpers import Urls, connect
+from tests.waiting import stretched
 
 __all__ = ["small_urls", "urls"]
 
@@ -30,7 +31,7 @@ async def by_urls(urls: Urls) -> SessionCache:
 async def over_clients(urls: Urls) -> SessionCache:
     """A cache over a caller's client and engine, that has been used."""
     engine = create_async_engine(urls.database.replace("sqlite:", "sqlite+aiosqlite:"))
-    cache = SessionCache(Redis.from_url(urls.redis), engine, app="app")
+    cache = SessionCache(Redis.from_url(urls.redis), engine, app="app", timeout=stretched(5.0))
     await cache.list()
     return cache
 
@@ -86,7 +87,7 @@ def test_a_cache_over_clients_may_be_made_before_its_loop_runs(
 ) -> None:
     async def make() -> SessionCache:
         engine = create_async_engine(small_urls.database.replace("sqlite:", "sqlite+aiosqlite:"))
-        return SessionCache(Redis.from_url(small_urls.redis), engine, app="app")
+        return SessionCache(Redis.from_url(small_urls.redis), engine, app="app", timeout=stretched(5.0))
 
     cache = asyncio.run(make())
     assert loop.run_until_complete(cache.list()).items == []

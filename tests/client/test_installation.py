@@ -20,6 +20,7 @@ from sessioncache.cli.main import main
 from sessioncache.durable.engine import create_engine
 from tests.conftest import StartRedis
 from tests.helpers import Urls, connect, drain, execute, open_worker, session, start_worker, stored_values, upgrade
+from tests.waiting import stretched
 
 
 async def test_a_database_without_schema_is_refused(valkey_url: str, database_url: str) -> None:
@@ -38,7 +39,7 @@ async def test_a_database_of_another_version_is_refused(urls: Urls) -> None:
 
 async def test_the_constructor_checks_at_the_first_call(valkey_url: str, sqlite_url: str) -> None:
     client, engine = Redis.from_url(valkey_url), create_engine(sqlite_url)
-    cache = SessionCache(client, engine, app="app")
+    cache = SessionCache(client, engine, app="app", timeout=stretched(5.0))
     with pytest.raises(SchemaVersionError):
         await cache.create("ada")
     await upgrade(sqlite_url)

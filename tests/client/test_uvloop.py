@@ -32,6 +32,7 @@ from tests.client.test_lines import (
 )
 from tests.client.test_tls import test_everything_works_over_tls, tls_url
 from tests.helpers import Urls, session, stored_values
+from tests.waiting import stretched
 
 __all__ = [
     "cache",
@@ -67,7 +68,7 @@ async def test_the_worker_and_watches_run_on_uvloop(urls: Urls) -> None:
     assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
     client, engine = Redis.from_url(urls.redis), create_engine(urls.database)
     async with FlushWorker(client, engine, flush_delay=0.01):
-        over = SessionCache(client, engine, app="app")
+        over = SessionCache(client, engine, app="app", timeout=stretched(5.0))
         writer = await over.create("ada", session_id="s1", state={"n": 0})
         found = await over.get("ada", "s1")
         async with found.watch() as changes:

@@ -21,7 +21,7 @@ def open_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCache]:
     folder = tmp_path_factory.mktemp("conformance") / "data"
 
     def open_one(*, app: str, org: str) -> AbstractAsyncContextManager[SessionCache]:
-        return SessionCache.connect(app=app, org=org, data_dir=str(folder))
+        return SessionCache.connect(app=app, org=org, data_dir=str(folder), timeout=30)
 
     with pytest.MonkeyPatch.context() as environment:
         environment.delenv("SESSIONCACHE_REDIS_URL", raising=False)

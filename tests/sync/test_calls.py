@@ -24,7 +24,7 @@ from sessioncache.sync import SessionCache
 from sessioncache.sync.portal import portal
 from tests.helpers import Urls, start_worker
 from tests.servers import RedisServer
-from tests.waiting import wait_until
+from tests.waiting import stretched, wait_until
 
 
 def test_a_session_is_created_read_changed_listed_and_deleted(cache: SessionCache) -> None:
@@ -94,7 +94,7 @@ def test_an_error_keeps_its_type_its_data_and_both_ends_of_its_traceback(small_c
 
 
 def test_a_closed_cache_says_so_and_may_be_closed_again(small_urls: Urls) -> None:
-    with SessionCache.connect(*small_urls, app="app") as cache:
+    with SessionCache.connect(*small_urls, app="app", timeout=stretched(5.0)) as cache:
         session = cache.create("ada", state={"a": 1})
     cache.close()
     calls: list[Any] = [lambda: cache.get("ada", session.id), lambda: session.get("a"), cache.flush, cache.app_scope]

@@ -21,7 +21,7 @@ from sessioncache.sync.portal import portal
 from tests.forking import Child, in_child
 from tests.helpers import Urls, drain, start_worker
 from tests.sync.jobs import count
-from tests.waiting import wait_until
+from tests.waiting import stretched, wait_until
 
 CHILDREN = 4
 
@@ -67,7 +67,7 @@ def test_a_child_inherits_neither_sockets_nor_sqlite_files(urls: Urls) -> None:
     file = urls.database.removeprefix("sqlite:///")
     portal().call(asyncio.sleep(0))
     before = descriptors("socket:")
-    with SessionCache.connect(*urls, app="app") as cache:
+    with SessionCache.connect(*urls, app="app", timeout=stretched(5.0)) as cache:
         session = cache.create("ada", session_id="s1")
         assert descriptors("socket:") > before
         assert in_child(lambda: [descriptors("socket:") - before, descriptors(file)]) == [0, 0]
@@ -206,7 +206,7 @@ def test_a_child_says_so_where_a_transaction_on_sqlite_did_not_end(
 
 
 async def test_what_child_and_parent_wrote_to_sqlite_is_whole(small_urls: Urls) -> None:
-    cache = SessionCache.connect(*small_urls, app="app")
+    cache = SessionCache.connect(*small_urls, app="app", timeout=stretched(5.0))
     for number in range(5):
         cache.create("ada", session_id=f"p{number}")
         assert in_child(lambda number=number: cache.create("ada", session_id=f"c{number}").id) == f"c{number}"  # type: ignore[misc]

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sessioncache.errors import ConfigurationError, FlushTimeoutError, SessionCacheError
 from sessioncache.sync import SessionCache
 from tests.helpers import Urls, drain, evict
-from tests.waiting import wait_until
+from tests.waiting import stretched, wait_until
 
 THREADS = 8
 CALLS = 50
@@ -86,7 +86,7 @@ def test_state_can_be_looked_at_while_other_threads_write(small_cache: SessionCa
 
 def test_threads_that_connect_at_once_have_one_portal(small_urls: Urls) -> None:
     def work(_: int) -> object:
-        with SessionCache.connect(*small_urls, app="app") as cache:
+        with SessionCache.connect(*small_urls, app="app", timeout=stretched(5.0)) as cache:
             return cache.app_scope().increment("n")
 
     assert set(together(work)) == set(range(1, THREADS + 1))
@@ -94,7 +94,7 @@ def test_threads_that_connect_at_once_have_one_portal(small_urls: Urls) -> None:
 
 
 def test_a_slow_call_of_one_thread_keeps_no_other_waiting(small_urls: Urls) -> None:
-    with SessionCache.connect(*small_urls, app="app") as cache:
+    with SessionCache.connect(*small_urls, app="app", timeout=stretched(5.0)) as cache:
         session = cache.create("ada", state={"a": 1})
         with ThreadPoolExecutor(1) as pool:
             slow = pool.submit(session.flush, 2)
@@ -104,7 +104,7 @@ def test_a_slow_call_of_one_thread_keeps_no_other_waiting(small_urls: Urls) -> N
 
 
 def test_closing_under_other_threads_ends_their_calls_with_one_clear_error(small_urls: Urls) -> None:
-    cache = SessionCache.connect(*small_urls, app="app")
+    cache = SessionCache.connect(*small_urls, app="app", timeout=stretched(5.0))
     session, begun, errors = cache.create("ada"), threading.Event(), []
 
     def work() -> None:

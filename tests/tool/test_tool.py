@@ -23,6 +23,7 @@ from sessioncache import (
 from tests.conftest import StartRedis
 from tests.helpers import Urls, connect, drain, evict, session, settle, stored_namespaces, upgrade
 from tests.tool.world import FOREIGN_ARGUMENTS, HOSTILE_NAMES, REFUSED_NAMES, SPACE, make_surroundings, snapshot
+from tests.waiting import stretched
 
 RECORDED: list[tuple[str, str]] = [
     ('{"operation": "list", "namespace": "plan"}', '{"entries": []}'),
@@ -138,7 +139,7 @@ async def test_a_tool_without_a_session_works_for_the_ambient_one(small_cache: S
 
 
 async def test_what_is_no_session_of_this_api_is_refused(small_urls: Urls, made: Session) -> None:
-    with sync.SessionCache.connect(*small_urls, app="app") as other:
+    with sync.SessionCache.connect(*small_urls, app="app", timeout=stretched(5.0)) as other:
         theirs = other.get("ada", "s1")
         for wrong in (theirs, "s1", object()):
             with pytest.raises(ConfigurationError):
