@@ -111,6 +111,7 @@ SERVED_BY = {
     ("app", "updated"): "app",
     ("app", "created"): "app_created",
     ("org_user", "updated"): "org_user",
+    ("org_user", "created"): "org_user_created",
     ("org", "updated"): "org",
     ("org", "created"): "org_created",
 }

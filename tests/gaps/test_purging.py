@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 import pytest
 from sqlalchemy import text
 
+from sessioncache.durable.errors import StaleReadingError
 from sessioncache.durable.purging import BEGINNING, Position
 from sessioncache.durable.tier import DurableTier
 from tests.durable_helpers import BUCKETS, app, count_rows, dirt, open_tier, put, session, user, values_of
@@ -98,3 +102,32 @@ async def test_a_pass_of_small_transactions_takes_out_all_that_is_dead(database_
         assert await count_rows(tier, "state") == 5 * 4
         assert await count_rows(tier, "session") == 6
         assert (await tier.read_purged([session().bucket]))[session().bucket] == 10
+
+
+async def test_purging_and_flushes_of_the_same_scopes_do_not_wait_for_each_other(postgresql_url: str) -> None:
+    refs = [session(f"s{number}") for number in range(40)]
+    async with open_tier(postgresql_url, retention=0.002) as tier:
+
+        async def flush() -> None:
+            for at in range(10, 30):
+                dead = [dirt(ref, at, deleted=True, cleared=at) for ref in refs[::3]]
+                living = [dirt(ref, at, {"k": b"1", "gone": b""}) for ref in refs[1::3]]
+                with suppress(StaleReadingError):
+                    await tier.flush([*dead, *living], read_after=await tier.clock())
+
+        await asyncio.gather(flush(), purge(tier, 20), flush(), purge(tier, 20), flush(), purge(tier, 20))
+
+
+async def test_purging_leaves_alone_what_somebody_has_under_a_lock(postgresql_url: str) -> None:
+    async with open_tier(postgresql_url) as tier:
+        await put(tier, dirt(session("a"), 5, {"gone": b""}), dirt(session("b"), 6, {"gone": b""}))
+        await put(tier, *(dirt(session(name), 7, deleted=True, cleared=7) for name in ("c", "d")))
+        await make_old(tier)
+        async with tier.engine.begin() as other:
+            for table, name in (("state", "a"), ("session", "c")):
+                await other.execute(
+                    text(f"SELECT 1 FROM sessioncache_{table} WHERE scope_id = :of FOR UPDATE"),
+                    {"of": session(name).id},
+                )
+            assert await purge(tier) == [1, 1]
+        assert await purge(tier) == [1, 1]

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from sessioncache.entries import Committed, Dirt
-from sessioncache.hot.calls import Need, Unready
+from sessioncache.hot.calls import Large, Need, Unready
 from sessioncache.hot.link import Reply
+from sessioncache.revisions import DIGITS
 from tests.scripts.bench import DELAY, Bench, put
 
 MANY = 40
@@ -71,3 +72,15 @@ async def test_large_scopes_are_read_in_several_steps(bench: Bench, monkeypatch:
     dirt = await read(bench, scopes)
     assert [len(one.entries[0].text) for one in dirt] == [len(text)] * MANY
     assert max(sizes) < 6_000_000, "Redis holds what one script replies"
+
+
+async def test_of_a_large_scope_only_the_size_is_told_until_it_is_asked_for_alone(bench: Bench) -> None:
+    scopes = await written(bench)
+    large = bench.session("large", "u1")
+    await bench.create(large, put("k", '"' + "x" * 1_000 + '"'))
+    scope = (large.ref.bucket, large.ref.member)
+    found = await bench.backlog.read_dirt([*scopes, scope], 500)
+    assert [isinstance(one, Dirt) for one in found[:-1]] == [True] * MANY
+    assert found[-1] == Large(scope, 1_002 + DIGITS)
+    (dirt,) = await read(bench, [scope])
+    assert len(dirt.entries[0].text) == 1_002
