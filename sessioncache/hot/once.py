@@ -9,7 +9,7 @@ from itertools import count
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from sessioncache.deadline import seconds_left
-from sessioncache.errors import HotTierUnavailableError, MemoryFullError, OutcomeUnknownError
+from sessioncache.errors import ConfigurationError, HotTierUnavailableError, MemoryFullError, OutcomeUnknownError
 from sessioncache.hot.faults import is_not_executed, is_repeatable, is_unanswered
 from sessioncache.hot.layout import Place
 from sessioncache.hot.link import Argument, HotLink, Reply
@@ -104,7 +104,7 @@ class Once:
         )
         try:
             return await again(send, script, keys, args)
-        except (HotTierUnavailableError, MemoryFullError):
+        except (HotTierUnavailableError, MemoryFullError, ConfigurationError):
             return None
 
 

@@ -221,3 +221,23 @@ async def test_500_calls_cancelled_at_any_step_leave_no_connection_with_anothers
         assert await asyncio.gather(*(made.get(f"k{number}") for number in range(50))) == list(range(50))
     assert cancelled > 0
     assert 0 <= await made.get("n") <= 250
+
+
+async def test_r4_a_repeat_that_meets_another_password_leaves_the_outcome_unknown(
+    proxy: Proxy, server: RedisServer, made: Session
+) -> None:
+    """That the second try was turned away says nothing of the first."""
+    with server.client() as client:
+        before = proxy.answered
+        proxy.hold_answers()
+        writing = asyncio.ensure_future(made.increment("n"))
+        await wait_until_async(lambda: proxy.answered > before, 20, "the write was applied")
+        client.config_set("requirepass", "another")
+        try:
+            proxy.cut()
+            proxy.resume()
+            with pytest.raises(OutcomeUnknownError):
+                await writing
+        finally:
+            client.config_set("requirepass", "")
+    assert await made.get("n") == 1

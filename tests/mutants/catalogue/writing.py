@@ -333,4 +333,12 @@ MUTATIONS = (
         "call('DEL', base",
         (_LIVES + "test_temp_keys_die_with_their_session",),
     ),
+    Mutation(
+        "a repeat that another password turns away passes for a refusal",
+        "R4",
+        "sessioncache/hot/once.py",
+        "except (HotTierUnavailableError, MemoryFullError, ConfigurationError):",
+        "except (HotTierUnavailableError, MemoryFullError):",
+        ("rules/test_once.py::test_r4_a_repeat_that_meets_another_password_leaves_the_outcome_unknown",),
+    ),
 )
