@@ -203,6 +203,10 @@ def test_the_revision_of_a_reading_that_is_outdated_is_not_taken() -> None:
 
 def test_writes_are_remembered_only_for_calls_that_are_under_way() -> None:
     known = Known()
+    alone = known.begin()
+    known.write(alone, KeyScope.SESSION, "k0", encode_revision(1), b"1")
+    known.end(alone)
+    assert not known._written
     slow = known.begin()
     for number in range(1_000):
         began = known.begin()
