@@ -218,8 +218,8 @@ MUTATIONS = (
         "what others wrote in between is taken for known",
         "unchanged reads",
         _STATE,
-        "after if layer.held and layer.held == before else",
-        "after if layer.held else",
+        "is_next = layer.held and layer.held == done.incarnation + done.before",
+        "is_next = layer.held",
         (_KNOWN + "a_write_of_ours_takes_what_is_held_along_only_from_the_version_held",),
     ),
     Mutation(
