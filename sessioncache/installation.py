@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
@@ -60,13 +60,15 @@ class Installation:
         durable: DurableTier,
         settings: CacheSettings,
         owned: Sequence[Owned],
+        tell: Callable[[Mapping[str, str]], None],
     ) -> None:
-        """`owned`: who is told the id of the installation as soon as it is known."""
+        """`owned`: who is told the id of the installation as soon as it is known; `tell`: all that SQL has noted."""
         self._link = link
         self._incarnations = incarnations
         self._durable = durable
         self._ours = record_of(settings)
         self._owned = owned
+        self._tell = tell
         self._busy = asyncio.Lock()
         self.checked = False
         self._again = 0.0
@@ -115,6 +117,7 @@ class Installation:
     async def _read_stored(self) -> dict[str, str]:
         """The record of the database, as far as there is one; other rows of its table mean nothing."""
         stored = await self._durable.read_layout()
+        self._tell(stored)
         stored = {name: stored[name] for name in (*self._ours, INSTALLATION) if name in stored}
         _compare("the database", stored, self._ours)
         return stored

@@ -83,7 +83,9 @@ class Tiers:
         self.pressure = Pressure(self.backlog, settings)
         self.hydrator = Hydrator(self.hot, durable, self.registrar)
         self.usage = Usage(durable)
-        self.installation = Installation(link, incarnations, durable, settings, [incarnations, self.hot.once])
+        self.installation = Installation(
+            link, incarnations, durable, settings, [incarnations, self.hot.once], self.usage.told
+        )
 
     async def check(self) -> None:
         """See `Installation.check`."""

@@ -40,20 +40,21 @@ class Usage:
         self._seconds: dict[bytes, float] = {}
         self.needed = False
         """Whether any app keeps its sessions for a limited time."""
-        self._learn_from = 0.0
+        self._learn_from = monotonic() + _LEARN_AGAIN  # until then it is what was noted when the tiers were checked
         self._learning: asyncio.Task[None] | None = None
         self._ahead: float | None = None
         """Microseconds by which the clock of Redis is ahead of our own."""
 
     def keep(self, org: str, app: str, seconds: float) -> None:
-        """An app keeps its sessions for so long."""
-        self.needed = True
-        self._seconds[app_id(org, app).encode()] = seconds
+        """An app keeps its sessions for so long (0: for ever).  Of several times that were told the shortest counts."""
+        if seconds > 0:
+            self.needed, app_key = True, app_id(org, app).encode()
+            self._seconds[app_key] = min(seconds, self._seconds.get(app_key, seconds))
 
     def interval(self, app: bytes) -> float | None:
         """Microseconds for which a note of the use of a session of this app is good; None: none is needed."""
         seconds = self._seconds.get(app)
-        return seconds * 1_000_000 / PARTS if seconds else None
+        return None if seconds is None else seconds * 1_000_000 / PARTS
 
     def now(self) -> float:
         """The clock of Redis in microseconds since 1970, about; infinite where it is not known."""
