@@ -209,7 +209,7 @@ MUTATIONS = (
         "sessioncache/session.py",
         "    await session._used()\n    return session\n",
         "    return session\n",
-        (_RETENTION + "whatever_a_handle_does_keeps_its_session[a new handle]",),
+        (_RETENTION + "whatever_a_handle_does_keeps_its_session",),
     ),
     Mutation(
         "every use is noted",
