@@ -14,6 +14,7 @@ import pytest
 from sessioncache_worker import FlushWorker
 
 from sessioncache import SessionCache
+from sessioncache.durable import pieces
 from sessioncache.health.examination import examine
 from sessioncache.health.finding import Level
 from sessioncache.health.targets import find_targets
@@ -179,7 +180,12 @@ _SLOW = """CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN IF starts_with(NEW.key, 'slow') THEN PERFORM pg_sleep(0.004); END IF; RETURN NEW; END $$"""
 
 
-async def test_r10_a_scope_that_takes_longer_than_a_statement_may_is_flushed_beside_the_others(pg_urls: Urls) -> None:
+@pytest.mark.parametrize("known", [pieces._MOST, 50])
+async def test_r10_a_scope_that_takes_longer_than_a_statement_may_is_flushed_beside_the_others(
+    pg_urls: Urls, monkeypatch: pytest.MonkeyPatch, known: int
+) -> None:
+    """Whether it is known by then how many rows a statement may have, or not."""
+    monkeypatch.setattr(pieces, "_MOST", known)
     execute(pg_urls.database, _SLOW)
     on = "BEFORE INSERT OR UPDATE ON sessioncache_state FOR EACH ROW EXECUTE FUNCTION slow()"
     execute(pg_urls.database, f"CREATE TRIGGER slow {on}")
