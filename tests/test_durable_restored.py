@@ -98,6 +98,14 @@ async def test_a_namespace_of_which_the_database_has_less_is_left_out_alone(tier
     assert [one.text for one in (await read(tier, namespace_ref(session(), "n"))).entries] == [b"5"]
 
 
+async def test_late_dirt_of_a_deleted_session_is_no_older_database(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, {"k": b"5"}, birth=1), of_space(6, {"a": b"6"}, host=6))
+    gone = dirt(session(), 9, {}, birth=1)
+    await put(tier, replace(gone, head=replace(gone.head, cleared=9, deleted=True)))
+    assert await forgotten(tier, of_space(8, {"a": b"8"}, host=8, flushed=6)) == []
+    assert await count_rows(tier, "state") == 0
+
+
 async def test_the_tombstone_of_a_session_that_was_purged_is_no_older_database(tier: DurableTier) -> None:
     head: dict[str, Any] = {"deleted": True, "cleared": 6, "birth": 1}
     late = known(dirt(session(), 6, **head), 6)

@@ -143,6 +143,8 @@ async def _write_heads(connection: AsyncConnection, table: HeadTable, rows: list
     ids = [table.id_of(row) for row in rows]
     through = await table.flushed(connection, ids)
     lost = [row for row in rows if row[-1] > through.get(table.id_of(row), 0)]
+    if table is bulk.NAMESPACES:  # those of a life that is over went with its tombstone
+        lost = [row for row in lost if row[table.revision_at] > heads.cleared.get((row[0], _ALL), 0)]
     purged = await _purged(connection, table, [row for row in lost if table.id_of(row) not in through])
     if purged:
         await table.upsert(connection, [(*row[:-1], 0) for row in purged])

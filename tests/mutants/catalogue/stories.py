@@ -89,4 +89,12 @@ MUTATIONS = (
         "if before is not None:",
         (_story("an older Redis, and the command"),),
     ),
+    Mutation(
+        "late dirt of a deleted session passes for an older database",
+        "R18",
+        "sessioncache/durable/flushing.py",
+        "if row[table.revision_at] > heads.cleared.get((row[0], _ALL), 0)]",
+        "]",
+        ("test_durable_restored.py::test_late_dirt_of_a_deleted_session_is_no_older_database",),
+    ),
 )
