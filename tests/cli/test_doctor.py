@@ -69,6 +69,12 @@ async def set_up(urls: Urls) -> None:
         await worker._tiers.backlog.beat("host:1:abc", '{"pid": 1}')
 
 
+async def end_beat(urls: Urls) -> None:
+    """Let that worker have ended: on a busy machine it would seem to be silent."""
+    async with open_worker(urls) as worker:
+        await worker._tiers.backlog.beat("host:1:abc", "", ended=True)
+
+
 Say = Callable[..., tuple[int, dict[str, dict[str, str]]]]
 
 
@@ -103,6 +109,7 @@ def amiss(found: dict[str, dict[str, str]]) -> dict[str, str]:
 
 
 def test_a_healthy_installation_has_a_good_line_for_each_thing(urls: Urls) -> None:
+    asyncio.run(end_beat(urls))
     with start_worker(urls) as worker:
         wait_until(lambda: worker.pid in beating(urls.redis), 20, "the worker lives")
         code, lines = process("--redis", urls.redis, "--database", urls.database)
@@ -363,7 +370,7 @@ def test_with_redis_away_the_database_is_examined_all_the_same(urls: Urls) -> No
     assert "-> see that Redis runs there" in lines[1]
     told = [line.split()[:2] for line in lines[2:-1]]
     assert told == [["good", name] for name in (*SQL_ALONE, "layout", "incarnations", "clocks")]
-    assert lines[-1].startswith("unhealthy: 1 bad, 5 good; what only the tier that is away can tell")
+    assert lines[-1].startswith("unhealthy: 1 bad, 6 good; what only the tier that is away can tell")
     assert "hush" not in "\n".join(lines)
     assert code == 3
 
