@@ -81,6 +81,18 @@ async def test_a_session_that_became_hot_and_clean_meanwhile_is_deleted_as_it_is
     assert (existed, decode_revision(written.revision)) == (True, KNOWN + 1)
 
 
+async def test_a_cold_session_that_has_been_in_use_since_is_kept(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place)
+    stored = bench.stored(place)
+    await bench.flush(place)
+    bench.ask("DEL", place.hash)
+    used = stored.head.updated
+    kept = await bench.hot.bury(place, await bench.take_token(place), stored, unused_since=used - 1)
+    assert (kept.written, bench.ask("EXISTS", place.hash)) == (None, 0)
+    assert (await bench.hot.bury(place, await bench.take_token(place), stored, unused_since=used)).existed
+
+
 async def test_a_new_life_after_a_burial_is_above_it(bench: Bench) -> None:
     place = bench.session()
     await bench.bury(place, await bench.take_token(place), in_sql(place))

@@ -325,7 +325,7 @@ MUTATIONS = (
         _LUA + "delete.lua",
         "false, false, false, false, told.u}",
         "false, false, false, false, ZERO}",
-        (_RETENTION + "test_a_use_that_sql_did_not_know_of_saves_a_session",),
+        ("scripts/test_cold_deletes.py::test_a_cold_session_that_has_been_in_use_since_is_kept",),
     ),
     Mutation(
         "a retention of 0 is one",
