@@ -18,15 +18,6 @@ MUTATIONS = (
         (_ERASED + "test_the_names_of_namespaces_are_not_remembered_with_the_delete",),
     ),
     Mutation(
-        "SQL is looked at before Redis",
-        "R14",
-        "sessioncache/erasure.py",
-        "        found = await self._tiers.perform(lambda: self._tiers.hot.unflushed(",
-        "        _ = await durable.named(user, _PIECE)\n"
-        "        found = await self._tiers.perform(lambda: self._tiers.hot.unflushed(",
-        (_ERASED + "test_a_session_that_leaves_redis_while_both_tiers_are_read_is_erased_too",),
-    ),
-    Mutation(
         "a refused tombstone takes rows",
         "R7",
         "sessioncache/durable/erasing.py",

@@ -215,8 +215,8 @@ MUTATIONS = (
         "a replaced incarnation comes back in Redis",
         "R17",
         _LUA + "incarnation.lua",
-        " or c[1] == ARGV[2] then",
-        " then",
+        "if c[1] and c[1] ~= ARGV[2] and has_all(",
+        "if c[1] and has_all(",
         (_INCARNATIONS + "test_an_incarnation_that_was_replaced_never_comes_back",),
     ),
     Mutation(

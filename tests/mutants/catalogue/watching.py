@@ -56,7 +56,7 @@ MUTATIONS = (
         "a new incarnation is not announced",
         "R17",
         _LUA + "incarnation.lua",
-        "  announce(string.sub(KEYS[1], 1, -4) .. 'w', '?', ZERO, ZERO, ARGV[1], {})\n",
+        "announce(string.sub(KEYS[1], 1, -4) .. 'w', '?', ZERO, ZERO, ARGV[1], {})\n",
         "",
         (_CLIENT + "test_r17_what_redis_forgot_is_marked_as_missed",),
     ),
