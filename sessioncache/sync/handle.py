@@ -184,6 +184,10 @@ class Namespace(Handle[asynchronous_namespace.Namespace]):
     def items(self) -> list[tuple[str, Any]]:
         return self._run(self._async.items())
 
+    @like(asynchronous_namespace.Namespace.readable_items)
+    def readable_items(self) -> tuple[dict[str, Any], list[str]]:
+        return self._run(self._async.readable_items())
+
     @like(asynchronous_namespace.Namespace.clear)
     def clear(self) -> int:
         return self._run(self._async.clear())

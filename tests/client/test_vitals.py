@@ -72,7 +72,7 @@ async def test_a_bucket_is_told_with_its_incarnation_and_whether_sql_knows_it(
     assert known.registered
     with raw(small_urls.redis) as client:
         assert client.hget(LAYOUT.control(bucket), "incarnation") == known.id.encode()
-        client.hset(LAYOUT.control(bucket), "replid", "another")
+        client.hset(LAYOUT.control(bucket), mapping={"replid": "another", "run": "another process"})
     assert not (await vitals.read()).incarnations[bucket].registered
     await small_cache.get("ada", "s1")
     assert (await vitals.read()).incarnations[bucket].id != known.id

@@ -141,12 +141,14 @@ async def test_r17_what_revalidation_takes_from_sql_is_marked_as_missed(
     await drain(urls)
     found = await cache.get("ada", "s1")
     async with found.watch() as changes:
-        execute(urls.database, "UPDATE sessioncache_state SET value = '9', revision = revision + 5 WHERE key = 'a'")
+        newer = "(SELECT MAX(revision) FROM sessioncache_session) + 5"
+        execute(urls.database, f"UPDATE sessioncache_state SET value = '9', revision = {newer} WHERE key = 'a'")
         columns = ("revision", "values_revision", "updated")
         execute(urls.database, f"UPDATE sessioncache_session SET {', '.join(f'{c} = {c} + 5' for c in columns)}")
         with raw(urls.redis) as client:
             client.hset(scope_key(session("ada", "s1")), "y", "1")
-        assert await writer.get("a") == 9
+        await writer.refresh()
+        assert writer.state["a"] == 9
         assert await told_until_scope(changes, "session") == Change("session", (), writer.revision, missed=True)
 
 

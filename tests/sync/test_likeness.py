@@ -35,7 +35,18 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
     (NamespaceCalls, sync.NamespaceCalls),
     (Pending, sync.Pending),
 ]
-NOT_FOR_CALLERS = {"apply", "created", "gone", "ledger", "moved", "place", "read", "read_all", "under_lease"}
+NOT_FOR_CALLERS = {
+    "apply",
+    "created",
+    "gone",
+    "ledger",
+    "moved",
+    "of_session",
+    "place",
+    "read",
+    "read_all",
+    "under_lease",
+}
 """What the package itself asks of an asynchronous handle."""
 RENAMED = {"aclose": "close"}
 OF_ITS_OWN = {"current", "lock", "moved"}
