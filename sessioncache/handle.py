@@ -255,12 +255,15 @@ class Handle(ABC):
         return {key: self._known.values[key] for key in self._known.keys_of(self._own)}
 
     async def _call(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        try:
-            outcome = await self._tiers.perform(attempt)
-        except Gone:
-            raise self.gone() from None
+        outcome = await self._perform(attempt)
         await self._used()
         return outcome
+
+    async def _perform(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await self._tiers.perform(attempt)
+        except Gone:
+            raise self.gone() from None
 
     async def _used(self) -> None:
         """The session, if the handle is of one, is in use."""
@@ -395,11 +398,12 @@ class Handle(ABC):
 
         began = self._known.begin()
         try:
-            outcome = await self._call(attempt)
+            outcome = await self._perform(attempt)
             if isinstance(outcome, Written):
                 self._note(parts, outcome, began)
         finally:
             self._known.end(began)
+        await self._used()  # what was written is remembered by now, should the caller be cancelled meanwhile
         return outcome
 
     def _parts(self, changes: Mapping[KeyScope, list[Operation]], if_revision: bytes = b"") -> dict[KeyScope, Part]:

@@ -174,23 +174,21 @@ class HotLink:
             except asyncio.CancelledError:
                 line.give_up(exchange)
                 raise
-            for answer in answers:
-                if isinstance(answer, ELSEWHERE):
-                    self._leave(line, answer)
+            if any(isinstance(answer, ELSEWHERE) for answer in answers):
+                self._leave(line)
+                _check_served(answers)
             return answers
 
     def when_left(self, tell: Callable[[], None]) -> None:
         """Call `tell` whenever a server was left that serves nobody: its other connections are of no use, either."""
         self._left.append(tell)
 
-    def _leave(self, line: Line, why: RedisError) -> None:
+    def _leave(self, line: Line) -> None:
         """Behind one address another server may be the primary by now: only a new connection finds it."""
         for one in (line, *self._lines()):
             one.retire()
         for tell in self._left:
             tell()
-        if isinstance(why, RedisConnectionError):
-            raise not_served(why) from why
 
     def _line_for(self, *, is_large: bool) -> Line | None:
         """The connection to use, if there is one that can be used now."""
@@ -257,6 +255,13 @@ class HotLink:
             line.retire()
         if self._owned:
             await self.client.aclose()
+
+
+def _check_served(answers: Sequence[Reply]) -> None:
+    """Raise where an answer says that this connection is not served; what was answered before it was executed (R4)."""
+    for place, answer in enumerate(answers):
+        if isinstance(answer, RedisConnectionError):
+            raise (unanswered("Redis stopped serving a connection") if place else not_served(answer)) from answer
 
 
 def evaluation(script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> tuple[Argument, ...]:

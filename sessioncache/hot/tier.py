@@ -210,6 +210,8 @@ class HotTier:
         if self._large and any(one.place.hash in self._large for one in plan.wanted):
             return await self.read(plan.wanted)
         reply, *found = await self.link.ask(plan.request)
+        if reply[0] == b"large":  # only temp: keys go through Lua here
+            return await self.read(plan.wanted)
         if reply[0] != b"ok":
             await self._more_than_read(reply, plan.wanted)
         contents, bodies = [_content(part) for part in reply[1:]], iter(found)
@@ -238,8 +240,8 @@ class HotTier:
         What the caller holds already is not sent.  Where somebody wrote in between, it is read again.
         """
         script, (keys, args) = load_script("read"), self._asked(wanted, only_check=True, apart=True)
-        if not renew:
-            args[:2] = (0, 0)
+        if not renew:  # a namespace is looked at by itself, whatever life its session is in
+            args[:3] = _PEEK[:3]
         check = evaluation(script, keys, args)
         told = await self.link.call(script, keys, args)
         while True:

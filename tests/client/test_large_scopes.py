@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from sessioncache import LimitExceededError
-from tests.helpers import Urls, app, connect, drain, evict, raw, stored_values, user
+from sessioncache.scopes import namespace_ref
+from tests.helpers import Urls, app, connect, drain, evict, raw, session, stored_values, user
 
 
 async def test_a_scope_of_as_many_keys_as_there_may_be(urls: Urls) -> None:
@@ -71,3 +72,26 @@ async def test_a_create_that_is_refused_for_its_size_can_be_tried_again_at_once(
         async with asyncio.timeout(3):
             made = await cache.create("ada", session_id="s1", state={"a": 1})
         assert dict(made.state) == {"a": 1}
+
+
+@pytest.mark.parametrize("values", [{f"temp:k{n}": n for n in range(2_500)}, {"temp:k": "x" * 300_000}])
+async def test_a_session_with_many_temp_keys_is_opened(urls: Urls, values: dict[str, int | str]) -> None:
+    async with connect(urls, timeout=30) as cache:
+        made = await cache.create("ada", session_id="s1", state={"a": 1})
+        await made.update(values)
+        await made.refresh()
+        for _ in range(2):
+            found = await cache.get("ada", "s1")
+            assert dict(found.state) == {"a": 1, **values}
+
+
+async def test_a_large_namespace_is_looked_at_like_any_other(urls: Urls) -> None:
+    async with connect(urls, timeout=30) as cache:
+        made = await cache.create("ada", session_id="s1")
+        values = {f"k{n}": n for n in range(2_500)}
+        await made.namespace("n").update(values)
+        await drain(urls)
+        hot = cache._tiers.hot
+        content = await hot.peek(hot.layout.place(namespace_ref(session("ada", "s1"), "n")))
+        assert content is not None
+        assert len(content.entries) == len(values)
