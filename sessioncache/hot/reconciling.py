@@ -167,7 +167,7 @@ class _Reconciler:
         self.top = max(looked.revision("r"), stored.known, highest)
         self.was_cleared = self.cleared
         self.made = Merged(stamp=max(self.top + 1, looked.now))
-        self.took_head = self.stamped = False
+        self.took_head = self.stamped = self.kept = False
         self.sizes: dict[bytes, int] = {}
         """Of what lives in the end."""
 
@@ -289,6 +289,7 @@ class _Reconciler:
 
     def _keep(self, name: bytes, held: Held) -> None:
         """What SQL lacks, or has older, is dirty."""
+        self.kept = True
         if name not in self.looked.marks:
             self.made.marks.append(name)
         if not held.dead:
@@ -342,4 +343,6 @@ class _Reconciler:
         made.head[b"n"], made.head[b"z"] = b"%d" % len(self.sizes), b"%d" % sum(self.sizes.values())
         if made.head_is_dirty and (made.forgot or self.own or not self.is_session):
             made.head[b"h"] = revision
-        made.replaced = made.replaced and not (self.took_head and not made.forgot)
+        if self.took_head and not made.forgot:
+            # The revision of SQL's values stands for them only where no hash, this one included, has others at it.
+            made.replaced = self.kept or (self.own and made.replaced)

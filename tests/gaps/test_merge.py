@@ -163,5 +163,5 @@ async def test_a_scope_that_was_merged_and_evicted_is_another_than_it_was_before
         (after,) = await bench.hot.look(plan, [before.version])
         assert after is not None
         assert set(after.entries) == {"k", "lost"}
-        assert after.head[b"v"] == written.revision, "the values are those that SQL has"
+        assert after.head[b"v"] > written.revision, "at that revision one was missing"
         before = after

@@ -212,6 +212,22 @@ MUTATIONS = (
         ("scripts/test_merging.py::test_whoever_relies_on_values_that_sql_has_cleared_is_refused",),
     ),
     Mutation(
+        "merged values are told as those of SQL",
+        "R5",
+        "sessioncache/hot/reconciling.py",
+        "            made.replaced = self.kept or (self.own and made.replaced)\n",
+        "            made.replaced = False\n",
+        ("unit/test_reconciling.py",),
+    ),
+    Mutation(
+        "what was evicted after a merge is told as before it",
+        "R5",
+        _LUA + "install.lua",
+        "'r', top, 'v', top)",
+        "'r', top, 'v', known)",
+        ("gaps/test_merge.py::test_a_scope_that_was_merged_and_evicted_is_another_than_it_was_before",),
+    ),
+    Mutation(
         "a replaced incarnation comes back in Redis",
         "R17",
         _LUA + "incarnation.lua",
