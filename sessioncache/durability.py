@@ -143,12 +143,13 @@ def _proves(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:
     """A row at or above the writes will do while the fence names their incarnation; else it must show what was written.
 
     What was stamped anew, since SQL had forgotten it, has a later revision and the same text; what was deleted, is
-    cleared.
+    cleared.  To stamp anew clears what is older, whatever Redis forgot: then nothing else may live.
     """
     in_force = evidence.fence == pending.incarnation.decode()
     head = evidence.head
     cleared = head.cleared if head else 0
-    is_cleared = cleared >= decode_revision(pending.whole or ZERO)
+    whole = decode_revision(pending.whole or ZERO)
+    is_cleared = cleared == whole or (cleared > whole and (in_force or evidence.oldest is None))
     if not is_cleared and not (in_force and _shows_clear(pending, evidence, clean=clean)):
         return False
     if pending.head:
@@ -187,7 +188,8 @@ async def _check_still_hot(tiers: Tiers, pending: Pending, marks: int) -> None:
 
     `marks`: what was dirty before SQL was asked, of the scope or of its session.
     """
-    place, wanted = pending.place, [Wanted(pending.place, keys=list(pending.entries))]
+    place = pending.place
+    wanted = [Wanted(place, keys=None if pending.whole else list(pending.entries))]
     if place.ref.holder:  # a namespace can be read beside its session only
         wanted.insert(0, Wanted(tiers.layout.host(place, place.ref.holder), keys=[]))
     try:
@@ -205,7 +207,7 @@ async def _check_still_hot(tiers: Tiers, pending: Pending, marks: int) -> None:
 
 
 def _holds(content: Content, pending: Pending) -> bool:
-    if content.incarnation != pending.incarnation and content.head.get(b"c", ZERO) < pending.whole:
+    if content.incarnation != pending.incarnation and not _holds_clear(content, pending):
         return False
     if content.head.get(b"u", ZERO) < pending.head:
         return False
@@ -217,6 +219,14 @@ def _holds(content: Content, pending: Pending) -> bool:
         if not text and value:
             return False
     return not pending.life or pending.life == content.head.get(b"b", ZERO)
+
+
+def _holds_clear(content: Content, pending: Pending) -> bool:
+    """Whether it is that very clear, or nothing lives but what was written since: to stamp anew clears, too."""
+    cleared = content.head.get(b"c", ZERO)
+    if not pending.whole or cleared == pending.whole:
+        return True
+    return cleared > pending.whole and content.entries.keys() <= pending.entries.keys()
 
 
 async def _why_late(tiers: Tiers, scopes: int, seconds: float) -> str:

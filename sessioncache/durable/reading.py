@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Row, Select, func, literal_column, select, tuple_
+from sqlalchemy import ColumnElement, Row, Select, func, literal_column, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.dates import dated
@@ -49,7 +49,7 @@ class Evidence:
     rows: dict[str, Entry]
     """The rows of the keys that were asked for, tombstones too (with an empty text); absent ones are left out."""
     oldest: int | None = None
-    """The smallest revision of any living row of the scope, if that was asked for; None where there is none."""
+    """The smallest revision of any other living row of the scope, if that was asked for; None where there is none."""
 
 
 async def read_clock(connection: AsyncConnection) -> int:
@@ -97,20 +97,23 @@ async def read_changes(connection: AsyncConnection, wanted: Sequence[tuple[Scope
 async def read_evidence(
     connection: AsyncConnection, scope: ScopeRef, keys: Sequence[str], *, oldest: bool = False
 ) -> Evidence:
-    """What SQL knows of `scope` and of `keys` of it (without prefix); `oldest`: and of its oldest living row."""
+    """What SQL knows of `scope` and of `keys` of it (without prefix); `oldest`: and of its oldest other living row."""
     fences = await read_fences(connection, [scope.bucket])
     head = (await _read_heads(connection, [scope])).get(scope.id)
+    asked = _STATE.key_id.in_([key_id(scope.namespace, key) for key in keys])
     query = select(_STATE.key, _STATE.revision, _STATE.deleted, _STATE.value, _STATE.given_at).where(
-        _STATE.scope_id == scope.rows_id, _STATE.key_id.in_([key_id(scope.namespace, key) for key in keys])
+        _STATE.scope_id == scope.rows_id, asked
     )
     rows = {row.key: _entry(row) for row in await connection.execute(query)}
-    first = await _read_oldest(connection, scope, head.cleared if head else 0) if oldest else None
+    first = await _read_oldest(connection, scope, head.cleared if head else 0, ~asked) if oldest else None
     return Evidence(fences.get(scope.bucket), head, rows, first)
 
 
-async def _read_oldest(connection: AsyncConnection, scope: ScopeRef, cleared: int) -> int | None:
+async def _read_oldest(
+    connection: AsyncConnection, scope: ScopeRef, cleared: int, others: ColumnElement[bool]
+) -> int | None:
     mine = (_STATE.scope_id == scope.rows_id) & (_STATE.namespace == scope.namespace)
-    living = select(func.min(_STATE.revision)).where(mine, ~_STATE.deleted, _STATE.revision > cleared)
+    living = select(func.min(_STATE.revision)).where(mine, others, ~_STATE.deleted, _STATE.revision > cleared)
     found: int | None = (await connection.execute(living)).scalar_one()
     return found
 

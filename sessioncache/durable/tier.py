@@ -220,7 +220,7 @@ class DurableTier:
     async def evidence(self, scope: ScopeRef, keys: Sequence[str], *, oldest: bool = False) -> Evidence:
         """What SQL knows of a scope and of some of its keys (without prefix), in one snapshot with the fence (R11).
 
-        `oldest`: also of its oldest living row.
+        `oldest`: also of its oldest other living row.
         """
         async with reading_transaction(self.engine) as connection:
             return await reading.read_evidence(connection, scope, keys, oldest=oldest)

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from sessioncache import FlushTimeoutError
-from tests.helpers import Urls, app, connect, dirty, drain, evict, head_row, session, stored_values, upgrade, user
+from sessioncache import FlushTimeoutError, WriteLostError
+from tests.conftest import StartRedis
+from tests.helpers import Urls, app, connect, dirty, drain, evict, head_row, raw, session, stored_values, upgrade, user
 from tests.rules.backups import Backup
 from tests.rules.commands import run
 
@@ -65,3 +66,50 @@ async def test_r11_what_was_flushed_before_the_restore_is_no_evidence_any_more(v
         await drain(urls)
         await flushing
     assert stored_values(urls.database, session("ada", "s1")) == {"a": 2}
+
+
+@pytest.mark.parametrize("drained", [True, False])
+async def test_r11_a_clear_that_redis_lost_is_not_shown_by_what_was_stamped_anew(
+    start_redis: StartRedis, backup: Backup, drained: bool
+) -> None:
+    server = start_redis(save="", appendonly="no")
+    urls = Urls(server.url, backup.url)
+    await upgrade(urls.database)
+    async with connect(urls) as cache:
+        made = await cache.create("ada", session_id="s1", state={"a": 1, "b": 2})
+        await drain(urls)
+        await made.flush(60)
+        with raw(server.url) as client:
+            client.save()
+        assert await made.clear() == 2
+        server.kill()
+        server.start()
+        assert (await run(urls, "db", "restored")).code == 0
+        if drained:
+            await drain(urls)
+        with pytest.raises(WriteLostError):
+            await made.flush(5)
+        await drain(urls)
+    assert stored_values(urls.database, session("ada", "s1")) == {"a": 1, "b": 2}
+
+
+async def test_r11_a_clear_is_shown_by_what_was_stamped_anew_where_nothing_else_lives(
+    valkey_url: str, backup: Backup
+) -> None:
+    urls = Urls(valkey_url, backup.url)
+    await upgrade(urls.database)
+    async with connect(urls) as cache:
+        made = await cache.create("ada", session_id="s1", state={"a": 1, "b": 2})
+        await drain(urls)
+        await made.flush(60)
+        backup.take()
+        await made.clear()
+        await made.set("c", 3)
+        await drain(urls)
+        backup.restore()
+        assert (await run(urls, "db", "restored")).code == 0
+        with pytest.raises(FlushTimeoutError):
+            await made.flush(1)
+        await drain(urls)
+        await made.flush(20)
+    assert stored_values(urls.database, session("ada", "s1")) == {"c": 3}

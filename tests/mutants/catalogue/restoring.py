@@ -7,6 +7,7 @@ from tests.mutants.mutation import Mutation
 _RULES, _MERGING = "sessioncache/hot/reconciling.py", "scripts/test_older_tiers.py::"
 _FLUSHING, _BULK, _READING = (f"sessioncache/durable/{name}.py" for name in ("flushing", "bulk", "reading"))
 _OLDER, _HEADS = "rules/test_older_sql.py::", "test_durable_restored.py::"
+_RESTORED = "rules/test_restored.py::"
 
 MUTATIONS = (
     Mutation(
@@ -200,5 +201,29 @@ MUTATIONS = (
         'stored.head.flushed < _revision(content, b"f") or',
         "False or",
         ("gaps/test_restored.py::test_the_janitor_finds_that_a_scope_without_keys_was_forgotten",),
+    ),
+    Mutation(
+        "what was stamped anew shows a clear",
+        "R11",
+        "sessioncache/durability.py",
+        "(cleared > whole and (in_force or evidence.oldest is None))",
+        "cleared > whole",
+        (_RESTORED + "test_r11_a_clear_that_redis_lost_is_not_shown_by_what_was_stamped_anew",),
+    ),
+    Mutation(
+        "what was stamped anew holds a clear",
+        "R11",
+        "sessioncache/durability.py",
+        "return cleared > pending.whole and content.entries.keys() <= pending.entries.keys()",
+        "return cleared > pending.whole",
+        (_RESTORED + "test_r11_a_clear_that_redis_lost_is_not_shown_by_what_was_stamped_anew",),
+    ),
+    Mutation(
+        "what was written since a clear denies it",
+        "R11",
+        "sessioncache/durable/reading.py",
+        "where(mine, others, ~_STATE.deleted",
+        "where(mine, ~_STATE.deleted",
+        (_RESTORED + "test_r11_a_clear_is_shown_by_what_was_stamped_anew_where_nothing_else_lives",),
     ),
 )
