@@ -6,14 +6,17 @@ import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sessioncache import SessionCache
+from sessioncache.scopes import ScopeRef
 from tests.helpers import Process, Urls, connect, execute, raw, session, start_worker, stored_values, upgrade
 from tests.waiting import wait_until_async
 
-FAST = ("--flush-delay", "0.1", "--lease", "2")
+_LEASE = 2
+FAST = ("--flush-delay", "0.1", "--lease", str(_LEASE))
 _UNLIMITED = resource.RLIM_INFINITY
 
 
@@ -24,14 +27,30 @@ async def write_on_a_full_disk(urls: Urls, cache: SessionCache, fill: Callable[[
     await cache.flush(60)
     fill(worker)
     await cache.create("ada", session_id="s1", state={"a": "x" * 200_000})
-    complaints: list[str] = []
+    complaints, failures = "", set[bytes]()
 
     def tried_often() -> bool:
-        complaints.append(worker.complained())
-        return "".join(complaints).count("trying again") >= 4
+        nonlocal complaints
+        complaints += worker.complained()
+        failures.update(put_off(urls, session("ada", "s1")))
+        return len(failures) >= 4
 
     await wait_until_async(tried_often, 30, "the worker has tried several times")
+    assert "is tried again: the SQL database cannot be used: its disk " in complaints
     return worker
+
+
+def put_off(urls: Urls, scope: ScopeRef) -> list[bytes]:
+    """The note of a claim (worker, since when, until when) that a worker has put off, since it failed.
+
+    Each failure leaves another, for a while.  Those of claims and renewals are as long as the lease.
+    """
+    with raw(urls.redis) as client:
+        note: Any = client.hget(f"sessioncache:{{{scope.bucket}}}:ctl", f"c:{scope.member}")
+    if note is None:
+        return []
+    _, since, until = note.split(b"|")
+    return [note] if int(until) - int(since) != _LEASE * 1_000_000 else []
 
 
 def check_nothing_is_set_apart(urls: Urls) -> None:
@@ -58,6 +77,7 @@ async def test_a_full_disk_under_sqlite_makes_no_letter(valkey_url: str, sqlite_
         assert stored_values(urls.database, session("ada", "s1")) == {"a": "x" * 200_000}
 
 
+@pytest.mark.timeout(300)  # each try waits twice as long as the one before
 async def test_a_full_disk_under_postgresql_makes_no_letter(valkey_url: str, postgresql_url: str) -> None:
     await upgrade(postgresql_url)
     urls = Urls(valkey_url, postgresql_url)

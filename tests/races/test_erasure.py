@@ -14,6 +14,7 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import event
 
+import sessioncache.hot.tokens
 from sessioncache import (
     DurableTierUnavailableError,
     Session,
@@ -187,7 +188,10 @@ def go_on(urls: Urls, worker: Process) -> None:
     stop_worker(urls, worker)
 
 
-async def test_a_loader_that_stalled_before_the_erasure_installs_nothing_after_it(urls: Urls) -> None:
+async def test_a_loader_that_stalled_before_the_erasure_installs_nothing_after_it(
+    urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessioncache.hot.tokens, "_EVERY", 3_600)  # as in a process that stands still
     async with connect(urls, timeout=30) as cache, connect(urls, timeout=30) as eraser:
         await plant(cache, "s")
         await drain(urls)
