@@ -157,7 +157,8 @@ class Hydrator:
 def _of_life(stored: StoredScope, birth: int) -> StoredScope:
     """A namespace as it is in the life of its session that began at `birth`."""
     living = [entry for entry in stored.entries if entry.revision >= birth]
-    head = replace(stored.head, birth=birth, cleared=birth - 1)
+    flushed = stored.head.flushed if stored.head.flushed >= birth else 0
+    head = replace(stored.head, birth=birth, cleared=birth - 1, flushed=flushed)
     return StoredScope(head, living, known=max(stored.known, birth))
 
 

@@ -9,7 +9,19 @@ import pytest
 from sessioncache import FlushTimeoutError, SessionCache, SessionNotFoundError
 from sessioncache.revisions import DIGITS, decode_revision, encode_revision
 from sessioncache.scopes import namespace_ref
-from tests.helpers import Urls, connect, dirty, drain, execute, fetch, open_worker, raw, scope_key, session
+from tests.helpers import (
+    Urls,
+    connect,
+    dirty,
+    drain,
+    execute,
+    fetch,
+    open_worker,
+    raw,
+    scope_key,
+    session,
+    stored_namespaces,
+)
 from tests.keys import check_keys
 
 SCOPE = session("ada", "s1")
@@ -167,3 +179,27 @@ async def test_a_session_is_not_pinned_for_a_namespace_of_a_life_that_is_over(ca
         await drain(urls)
         assert not client.exists(scope_key(TOOLS))
         assert client.pttl(scope_key(SCOPE)) > 0
+
+
+async def test_what_was_flushed_of_a_namespace_in_an_earlier_life_is_not_awaited_in_sql(
+    cache: SessionCache, urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await cache.create("ada", session_id="s1", state={"a": 1})
+    await made.namespace("tools").set("k", 1)
+    await drain(urls)
+    await cache.delete("ada", "s1")
+    async with open_worker(urls) as worker:
+        flush = worker._tiers.durable.flush
+
+        async def with_a_new_life(batch: Any, **options: Any) -> Any:
+            monkeypatch.setattr(worker._tiers.durable, "flush", flush)
+            again = await cache.create("ada", session_id="s1", state={"b": 2})
+            await again.namespace("tools").set("k2", 2)
+            return await flush(batch, **options)
+
+        monkeypatch.setattr(worker._tiers.durable, "flush", with_a_new_life)
+        await worker.flush_once()
+    with raw(urls.redis) as client:
+        assert not client.hexists(scope_key(TOOLS), "f"), "that goes with the tombstone"
+    await drain(urls)
+    assert stored_namespaces(urls.database, SCOPE) == {"": {"b": 2}, "tools": {"k2": 2}}

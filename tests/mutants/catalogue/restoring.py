@@ -226,4 +226,12 @@ MUTATIONS = (
         "where(mine, ~_STATE.deleted",
         (_RESTORED + "test_r11_a_clear_is_shown_by_what_was_stamped_anew_where_nothing_else_lives",),
     ),
+    Mutation(
+        "a namespace has what was flushed in an earlier life",
+        "R18",
+        "sessioncache/hydration.py",
+        "stored.head.flushed if stored.head.flushed >= birth else 0",
+        "stored.head.flushed",
+        ("gaps/test_namespaces.py::test_what_was_flushed_of_a_namespace_in_an_earlier_life_is_not_awaited_in_sql",),
+    ),
 )
