@@ -65,7 +65,7 @@ async def main():
     done = 0
     for _ in range(int(sys.argv[2])):
         embedded = await Embedded.open(sys.argv[1], start_worker=False)
-        client = redis.Redis.from_url(embedded.redis_url, retry=Retry(NoBackoff(), 0), **SLOW)
+        client = redis.Redis.from_url(embedded.redis_url, retry=Retry(NoBackoff(), 0), socket_timeout=60)
         for _ in range(20):
             client.incr("counter")
             done += 1
