@@ -14,7 +14,6 @@ from sqlalchemy.pool import NullPool
 
 from sessioncache import SessionCache
 from tests.helpers import Process, Urls, app, drain, evict, stored_values
-from tests.waiting import stretched
 
 pytestmark = pytest.mark.alone
 
@@ -45,7 +44,7 @@ async def test_a_thousand_cold_calls_over_the_callers_own_connections_succeed(
     driver = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+psycopg"}
     name, rest = urls.database.split(":", 1)
     engine, client = create_async_engine(f"{driver[name]}:{rest}", **options), Redis.from_url(urls.redis)
-    over = SessionCache(client, engine, app="app", timeout=stretched(5.0))
+    over = SessionCache(client, engine, app="app", timeout=20.0)
     reads = [over.get(f"u{n % 20}", f"s{n}") for n in range(500)]
     writes = [over.user_scope(f"u{n % 20}").increment("n") for n in range(500)]
     found = await asyncio.gather(*(one for both in zip(reads, writes, strict=True) for one in both))
