@@ -190,7 +190,7 @@ class HotTier:
         return Plan(wanted, Request([evaluation(script, keys, args), *bodies], script))
 
     def checking(self, places: Sequence[Place]) -> Request:
-        """What finds out whether shared scopes are ready, and renews their time to live."""
+        """What finds out whether shared scopes are ready."""
         script = load_script("read")
         calls = [evaluation(script, *self._asked([Wanted(one) for one in places], only_check=True))] if places else []
         return Request(calls, script)
