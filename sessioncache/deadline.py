@@ -29,13 +29,14 @@ def check_seconds(name: str, value: object, *, least: float = 0.0, most: float =
 class _Within:
     """See `within`."""
 
-    __slots__ = ("_seconds", "_token")
+    __slots__ = ("_alone", "_seconds", "_token")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, alone: bool = False) -> None:
         self._seconds = seconds
+        self._alone = alone
 
     def __enter__(self) -> None:
-        outer = _DEADLINE.get()
+        outer = None if self._alone else _DEADLINE.get()
         own = asyncio.get_running_loop().time() + self._seconds
         attempt = min(_PART * self._seconds, _LONGEST)
         self._token = _DEADLINE.set((own, attempt) if outer is None else (min(own, outer[0]), attempt))
@@ -47,6 +48,11 @@ class _Within:
 def within(seconds: float) -> AbstractContextManager[None]:
     """Everything inside ends within `seconds`; an outer deadline that is earlier stays in force."""
     return _Within(seconds)
+
+
+def apart(seconds: float) -> AbstractContextManager[None]:
+    """Everything inside ends within `seconds`, whatever is left of an outer deadline: to tell why that one passed."""
+    return _Within(seconds, alone=True)
 
 
 def deadline() -> float:

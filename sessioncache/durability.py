@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sessioncache.deadline import within
+from sessioncache.deadline import apart, within
 from sessioncache.entries import Entry
 from sessioncache.errors import (
     DeadLetterError,
@@ -31,6 +31,8 @@ _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25
 _AT_ONCE = 256
 """Scopes that are asked for in one round trip."""
+_ASKING = 1.0
+"""Seconds that asking for the cause of a time-out may take."""
 
 
 async def flush(tiers: Tiers, ledgers: Iterable[Ledger], seconds: float) -> None:
@@ -232,7 +234,8 @@ def _holds_clear(content: Content, pending: Pending) -> bool:
 async def _why_late(tiers: Tiers, scopes: int, seconds: float) -> str:
     told = f"{scopes} scopes were not durable after {seconds:g} s; their changes are still waiting in Redis"
     try:
-        alive = [one for one in await Vitals(tiers.link, tiers.layout).workers() if one.alive]
+        with apart(_ASKING):
+            alive = [one for one in await Vitals(tiers.link, tiers.layout).workers() if one.alive]
     except HotTierUnavailableError:
         return told + " (which cannot be reached)"
     if not alive:

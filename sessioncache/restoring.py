@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sessioncache.deadline import within
-from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.hot.calls import Gone, Unready
 from sessioncache.hot.layout import Place
+from sessioncache.revisions import LARGEST
 from sessioncache.scopes import ScopeKind
 from sessioncache.tiers import Tiers
+
+logger = logging.getLogger(__name__)
 
 _SCAN = 500
 _TURN, _A_TURN = "restore", 60.0
@@ -57,6 +63,9 @@ async def remark_everything(tiers: Tiers, *, adopted: bool = False) -> Remarked:
             break
         await asyncio.sleep(_PAUSE)
         left = await _stamp(tiers, left, found, marked)
+    if left:
+        told = f"{len(left)} hot scopes could not be marked, since others kept changing them"
+        raise HotTierUnavailableError(f"{told} (the first: {left[0].ref.member}): run it again")
     with within(tiers.settings.timeout):
         await tiers.backlog.note_restored()
     return Remarked(len(marked), sum(marked))
@@ -71,13 +80,31 @@ async def restore_if_older(tiers: Tiers) -> Remarked | None:
 
 
 async def _stamp(tiers: Tiers, places: Sequence[Place], found: dict[int, str], marked: list[int]) -> list[Place]:
-    """Stamp scopes, sessions before their namespaces; those that are still to be done."""
+    """Stamp scopes, sessions before their namespaces; those that are still to be done.
+
+    A namespace needs its session hot, which may have been evicted: it is loaded, and both come again.
+    """
     left: list[Place] = []
     for spaces in (False, True):
         part = [place for place in places if (place.ref.kind is ScopeKind.NAMESPACE) is spaces]
         with within(_SETTLING):
-            left += await tiers.revalidator.stamp(part, found, marked)
+            busy, cold = await tiers.revalidator.stamp(part, found, marked)
+            left += busy
+            for place, host in cold:
+                left += await _with_session(tiers, place, host)
     return left
+
+
+async def _with_session(tiers: Tiers, place: Place, host: Place) -> list[Place]:
+    """A namespace and its session, once that is hot; neither where the session is in neither tier."""
+    try:
+        with suppress(Unready):  # what came up meanwhile, the next round meets again
+            await tiers.hydrator.hydrate([host])
+    except Gone:
+        logger.error("the session of the namespace %s is in neither tier: it is dropped", place.ref.member)
+        await tiers.backlog.scrub(place, LARGEST)
+        return []
+    return [host, place]
 
 
 async def hot_scopes(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[tuple[int, str]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sessioncache.durable.answers import FencedOff
 from sessioncache.entries import StoredScope
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.calls import Unready
+from sessioncache.hot.calls import Need, Unready
 from sessioncache.hot.layout import Place
 from sessioncache.hot.merging import Merging, Taken
 from sessioncache.hot.reconciling import Looked, Merged, MoreNeededError, reconcile, stamp_anew
@@ -66,14 +66,18 @@ class Revalidator:
             taken = await self._merging.take_tokens(places[at : at + _AT_ONCE])
             await self._settle([one for one in taken if isinstance(one, Taken)])
 
-    async def stamp(self, places: Sequence[Place], before: Mapping[int, str], marked: list[int]) -> list[Place]:
-        """Stamp what lives of scopes above all that SQL has; those that are still to be done, since others are at them.
+    async def stamp(
+        self, places: Sequence[Place], before: Mapping[int, str], marked: list[int]
+    ) -> tuple[list[Place], list[tuple[Place, Place]]]:
+        """Stamp what lives of scopes above all that SQL has.
 
-        `before`: the incarnation of each bucket until just now, of which the hashes are whole: nothing is taken from
-        SQL for them.  What is of another one is revalidated first; what is of the new one has been.  The marks of
-        each scope are added to `marked`.
+        Returns those that are still to be done: those that others are at, and namespaces whose session is not hot, each
+        with that session.  `before`: the incarnation of each bucket until just now, of which the hashes are whole:
+        nothing is taken from SQL for them.  What is of another one is revalidated first; what is of the new one has
+        been.  The marks of each scope are added to `marked`.
         """
         left: list[Place] = []
+        cold: list[tuple[Place, Place]] = []
         for at in range(0, len(places), _AT_ONCE):
             part = places[at : at + _AT_ONCE]
             taken = await self._merging.take_tokens(part)
@@ -81,9 +85,11 @@ class Revalidator:
             marked += filter(None, settled.values())
             done = {token for token, marks in settled.items() if marks is not None}
             for place, one in zip(part, taken, strict=True):
-                if one is not None and not (isinstance(one, Taken) and one.token in done):
+                if isinstance(one, Unready) and one.need is Need.COLD:
+                    cold.append((place, one.places[0]))
+                elif one is not None and not (isinstance(one, Taken) and one.token in done):
                     left.append(place)
-        return left
+        return left, cold
 
     async def _settle(self, taken: Sequence[Taken], before: Mapping[int, str] | None = None) -> dict[bytes, int]:
         """Bring scopes together with what SQL has; token -> marks that are left of those that were settled."""

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.util import greenlet_spawn
 
+from sessioncache.deadline import within
 from sessioncache.durable import erasing, fence, flushing, layout, listing, purging, reading
 from sessioncache.durable.answers import Owned, Swap, Tombstone
 from sessioncache.durable.engine import create_engine, prepare_engine
@@ -27,6 +28,9 @@ from sessioncache.scopes import ScopeRef
 from sessioncache.settings import TOMBSTONE_RETENTION
 
 __all__ = ["DurableTier", "Evidence", "FlushResult"]
+
+_PATIENCE = 16
+"""Time-outs of a statement that one flush may take in all."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -161,8 +165,7 @@ class DurableTier:
         """
         if not batch:
             return FlushResult([])
-        work = self._flush(batch, read_after)
-        return await (finished(work) if self.engine.dialect.name == "sqlite" else work)
+        return await self._ended(self._flush(batch, read_after))
 
     async def _flush(self, batch: Sequence[Dirt], read_after: int) -> FlushResult:
         prepared = flushing.try_prepare(batch)
@@ -171,8 +174,7 @@ class DurableTier:
 
     async def rehearse(self, batch: Sequence[Dirt], *, read_after: int) -> None:
         """Do what `flush` does, with its errors, and take it back."""
-        work = self._rehearse(batch, read_after)
-        await (finished(work) if self.engine.dialect.name == "sqlite" else work)
+        await self._ended(self._rehearse(batch, read_after))
 
     async def _rehearse(self, batch: Sequence[Dirt], read_after: int) -> None:
         with suppress(_TakenBack):
@@ -180,6 +182,13 @@ class DurableTier:
             async with writing(self.engine, self._lock_timeout) as connection:
                 await flushing.flush(connection, batch, prepared, read_after=read_after, max_age=self._max_age)
                 raise _TakenBack
+
+    async def _ended(self, work: Coroutine[Any, Any, T]) -> T:
+        """A transaction that is not cut short, unless its connection hangs: claims are renewed as long as it lasts."""
+        if self.engine.dialect.name == "sqlite":
+            return await finished(work)
+        with within(_PATIENCE * self._lock_timeout):
+            return await abandonable(work)
 
     @_whole
     async def missing_rights(self) -> list[str]:

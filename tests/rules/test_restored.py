@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from sessioncache import FlushTimeoutError, WriteLostError
+from sessioncache import FlushTimeoutError, HotTierUnavailableError, WriteLostError, restoring
+from sessioncache.hot.layout import Layout, Place
+from sessioncache.restoring import remark_everything
+from sessioncache.revalidation import Revalidator
 from tests.conftest import StartRedis
-from tests.helpers import Urls, app, connect, dirty, drain, evict, head_row, raw, session, stored_values, upgrade, user
+from tests.helpers import (
+    Urls,
+    app,
+    connect,
+    dirty,
+    drain,
+    evict,
+    execute,
+    head_row,
+    open_worker,
+    raw,
+    session,
+    stored_namespaces,
+    stored_values,
+    upgrade,
+    user,
+)
 from tests.rules.backups import Backup
 from tests.rules.commands import run
 
@@ -113,3 +133,56 @@ async def test_r11_a_clear_is_shown_by_what_was_stamped_anew_where_nothing_else_
         await drain(urls)
         await made.flush(20)
     assert stored_values(urls.database, session("ada", "s1")) == {"c": 3}
+
+
+async def with_namespace(valkey_url: str, backup: Backup) -> Urls:
+    """A namespace newer than the backup, whose session was evicted; with that backup's SQL."""
+    urls = Urls(valkey_url, backup.url)
+    await upgrade(urls.database)
+    async with connect(urls) as cache:
+        space = (await cache.create("ada", session_id="s1")).namespace("n")
+        await space.set("a", 1)
+        await drain(urls)
+        backup.take()
+        await space.set("a", 2)
+        await drain(urls)
+    with raw(urls.redis) as client:
+        assert client.delete(Layout("sessioncache", 256).place(session("ada", "s1")).hash) == 1
+    backup.restore()
+    return urls
+
+
+async def test_r18_a_namespace_whose_session_was_evicted_is_marked_with_it(valkey_url: str, backup: Backup) -> None:
+    urls = await with_namespace(valkey_url, backup)
+    assert (await run(urls, "db", "restored")).code == 0
+    await drain(urls)
+    assert (stored_namespaces(urls.database, session("ada", "s1")) or {}).get("n") == {"a": 2}
+
+
+async def test_r18_a_namespace_whose_session_is_in_neither_tier_is_told_and_dropped(
+    valkey_url: str, backup: Backup, caplog: pytest.LogCaptureFixture
+) -> None:
+    urls = await with_namespace(valkey_url, backup)
+    execute(urls.database, "DELETE FROM sessioncache_session")
+    async with open_worker(urls) as worker:
+        await remark_everything(worker._tiers)
+    assert "is in neither tier: it is dropped" in caplog.text
+    with raw(urls.redis) as client:
+        assert list(client.scan_iter("sessioncache:*:h:n*", count=1000)) == []
+
+
+async def test_r18_what_cannot_be_marked_ends_with_an_error(
+    valkey_url: str, backup: Backup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = await with_namespace(valkey_url, backup)
+
+    async def stamp(_: Revalidator, places: Sequence[Place], *__: object) -> tuple[list[Place], list[object]]:
+        return list(places), []
+
+    monkeypatch.setattr(Revalidator, "stamp", stamp)
+    monkeypatch.setattr(restoring, "_PAUSE", 0.0)
+    async with open_worker(urls) as worker:
+        await worker._tiers.backlog.note_older()
+        with pytest.raises(HotTierUnavailableError, match="could not be marked"):
+            await remark_everything(worker._tiers)
+        assert await worker._tiers.backlog.is_older()

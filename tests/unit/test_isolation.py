@@ -120,6 +120,32 @@ async def test_r10_what_others_have_taken_meanwhile_is_not_tried() -> None:
     assert world.flushed == SCOPES[1:2]
 
 
+async def test_r10_a_batch_that_went_through_meanwhile_shows_that_it_is_no_outage_of_the_whole() -> None:
+    world = World(SCOPES[:4])
+    inner = world.flush
+
+    async def flush(scopes: Sequence[Claimed]) -> int:
+        world.isolation.went_through()
+        return await inner(scopes)
+
+    world.isolation._flush = flush
+    await world.look_into(SCOPES[:4])
+    assert world.isolation.take_error() is None
+    assert set(world.isolation.ailing()) == world.bad
+
+
+async def test_r10_a_scope_of_which_nothing_was_committed_is_not_told_as_flushed_again() -> None:
+    world = World(SCOPES[:1])
+    await world.look_into(SCOPES[:1], known=True)
+
+    async def flush(_: Sequence[Claimed]) -> int:
+        return 0
+
+    world.isolation._flush = flush
+    await world.look_into(SCOPES[:1], known=True)
+    assert set(world.isolation.ailing()) == world.bad
+
+
 async def test_r10_what_is_too_much_to_be_looked_into_is_put_off() -> None:
     world = World()
     many = [(0, f"s{number}") for number in range(2_001)]

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
+from sessioncache.deadline import within
 from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.durable.tier import FlushResult
 from sessioncache.entries import Committed, Dirt
@@ -113,6 +114,7 @@ class Flusher:
         began = asyncio.get_running_loop().time()
         try:
             committed = await self.commit(batch, read_after)
+            self.isolation.went_through()
             self._pace.took(sum(size_of(dirt)[0] for dirt in batch), asyncio.get_running_loop().time() - began)
         except (DurableTierUnavailableError, RefusedDataError) as error:
             if isinstance(error, DurableTierUnavailableError):
@@ -236,7 +238,8 @@ class Flusher:
     async def _clock_before(self) -> int:
         now = asyncio.get_running_loop().time()
         if self._clock is None or now - self._clock[0] > _CLOCK_AGE:
-            self._clock = (now, await self._tiers.durable.clock())
+            with within(self._settings.lease):
+                self._clock = (now, await self._tiers.durable.clock())
         return self._clock[1]
 
 

@@ -59,6 +59,7 @@ class Isolation:
         self.rows = 0
         """Rows that were flushed here."""
         self._error: Exception | None = None
+        self._commits = 0
 
     # ---- what is known
 
@@ -81,6 +82,10 @@ class Isolation:
         """The outage that made a search end, and that is no scope's; told once."""
         error, self._error = self._error, None
         return error
+
+    def went_through(self) -> None:
+        """Note that the database took a batch: what fails now is no outage of the whole."""
+        self._commits += 1
 
     # ---- what is to be done
 
@@ -133,6 +138,7 @@ class Isolation:
         todo = deque(_alone(scopes) if known else _first_parts(scopes))
         sick: list[tuple[Claimed, str]] = []
         answered = known
+        commits = self._commits
         while todo:
             part = todo.popleft()
             try:
@@ -144,6 +150,7 @@ class Isolation:
                 answered = True
                 todo.extend(_parts(part))
             except DurableTierUnavailableError as error:
+                answered = answered or self._commits > commits
                 if not error._partial or (not answered and len(sick) + 1 == _SAMPLE and todo):
                     raise
                 if len(part) == 1:
@@ -162,8 +169,9 @@ class Isolation:
         await self._holdings.put_off([scope], random.uniform(0.5, 1.0) * min(_LONGEST, 2.0**one.attempts))
 
     def _recovered(self, part: Sequence[Claimed]) -> None:
+        left = set(self._holdings.of(part))  # nothing of these was committed: they are read again
         for scope in part:
-            one = self._ailing.pop(scope, None)
+            one = None if scope in left else self._ailing.pop(scope, None)
             if one is not None:
                 seconds = asyncio.get_running_loop().time() - one.since
                 logger.warning("scope %s is flushed again, after %.0f s", scope[1], seconds)

@@ -13,9 +13,9 @@ local inc = enter(KEYS[1])
 if not inc then return {'register', 1} end
 local base, member = names(KEYS[1], KEYS[2])
 local h = call('HMGET', KEYS[2], 'i', 'y', 'o', 'a', 'w', 's', 'd', 'g', 'b')
+if not h[1] and ARGV[3] == '1' then return {'hot'} end -- there is nothing to revalidate
 if string.sub(member, 1, 1) == 'n' then
   local session = ARGV[3] == '1' and h[7] or ARGV[4]
-  if not session then return {'hot'} end -- there is nothing to revalidate
   local birth = call('HGET', base .. 'h:s' .. session, 'b') or ''
   local problem = host_problem(base, session, inc, ARGV[3] == '1' and h[9] or birth)
   if problem == 'gone' and h[1] and ARGV[3] == '1' then
@@ -32,7 +32,6 @@ if string.sub(member, 1, 1) == 'n' then
 end
 if h[1] and h[1] == inc and not h[2] then return {'hot'} end
 if h[1] and ARGV[3] ~= '1' then return {'revalidate', 1} end
-if not h[1] and ARGV[3] == '1' then return {'hot'} end
 local held = call('HGET', KEYS[1], 't:' .. member)
 if held then
   local owner, expiry = string.match(held, '^(.-)|.*|(%d+)$')

@@ -234,4 +234,28 @@ MUTATIONS = (
         "stored.head.flushed",
         ("gaps/test_namespaces.py::test_what_was_flushed_of_a_namespace_in_an_earlier_life_is_not_awaited_in_sql",),
     ),
+    Mutation(
+        "a namespace whose session was evicted is never marked",
+        "R18",
+        "sessioncache/restoring.py",
+        "            await tiers.hydrator.hydrate([host])\n",
+        "            pass\n",
+        (_RESTORED + "test_r18_a_namespace_whose_session_was_evicted_is_marked_with_it",),
+    ),
+    Mutation(
+        "what could not be marked counts as marked",
+        "R18",
+        "sessioncache/restoring.py",
+        "    if left:\n        told",
+        "    if False:\n        told",
+        (_RESTORED + "test_r18_what_cannot_be_marked_ends_with_an_error",),
+    ),
+    Mutation(
+        "a namespace without a session is tried for ever",
+        "R18",
+        "sessioncache/restoring.py",
+        "        await tiers.backlog.scrub(place, LARGEST)\n        return []\n",
+        "        return [host, place]\n",
+        (_RESTORED + "test_r18_a_namespace_whose_session_is_in_neither_tier_is_told_and_dropped",),
+    ),
 )
