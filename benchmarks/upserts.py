@@ -38,7 +38,7 @@ def make_batch(scopes: range, keys: int, text: str, revision: int) -> list[list[
         user, session = f"user{number}", f"session{number}"
         scope = session_scope_id("", "bench", user, session)
         parents = user_id("", "bench", user), app_id("", "bench"), bare_id("", session)
-        counts = (revision, revision, revision - 1, False, revision, revision, 0, 0, "", number % 256, now)
+        counts = (revision, revision, revision - 1, False, revision, revision, 0, 0, "", number % 256, now, revision)
         heads.append((scope, "", "bench", user, session, *parents, "", *counts))
         rows += [(scope, key_id("", f"key{k}"), "", f"key{k}", text, revision, False, now, None) for k in range(keys)]
     return [sorted(heads), sorted(rows)]
