@@ -21,7 +21,7 @@ _MEMBER = "[snua][0-9a-f]{32}"
 _KEY = re.compile(r"(?P<base>.+:\{\d+\}:)(?P<kind>[a-z]+)(?::(?P<rest>.*))?", re.DOTALL)
 _RECORD = re.compile("[^{}]+:layout")
 _CONTROL = re.compile(
-    rf"incarnation|replid|run|fed|before|forgot|replaced|registered|delay|ops|rows|flushes|hydrates|conflicts|idle_ttl|pressure|measuring|older|restored|turn:.+|lag:\d+(\.0)?|w:.+|[tclm]:{_MEMBER}",
+    rf"incarnation|replid|run|fed|before|forgot|replaced|registered|delay|ops|rows|flushes|hydrates|conflicts|idle_ttl|pressure|measuring|older|restored|turn:.+|lag:\d+(\.0)?|w:.+|[tcl]:{_MEMBER}",
     re.DOTALL,
 )
 _HEAD = frozenset("irbcxfpynzvhuoawstmkqdglej")

@@ -220,6 +220,7 @@ class _Reconciler:
             made.head_is_dirty = not buried and (self.is_session or self.cleared > sql.cleared)
         if sql_life == life and not self.deleted:
             self.cleared = max(self.cleared, sql.cleared)
+            made.head_is_dirty |= marked and self.looked.revision("r") > sql.revision
         if HEAD in self.looked.marks and not made.head_is_dirty:
             made.unmarks.append(HEAD)
 
@@ -337,6 +338,8 @@ class _Reconciler:
         made.revision = max(self.top, made.stamp if self.stamped else 0)
         if self.own:  # whoever holds the scope as it was sees that it is another
             made.revision = max(made.revision, self.top + 1)
+            # Also once it was evicted and read from SQL, which has to know the revision before it can be.
+            made.head_is_dirty |= not self.deleted
         revision = encode_revision(made.revision)
         made.head[b"c"] = encode_revision(self.cleared)
         made.head[b"x"] = made.head[b"c"] if self.deleted else b""

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from sessioncache.entries import Entry
-from sessioncache.hot.calls import Gone, Need, Unready, Wanted
+from sessioncache.hot.calls import Gone, Need, Refused, Unready, Wanted
 from sessioncache.hot.layout import Place
 from sessioncache.revisions import decode_revision, encode_revision
-from tests.scripts.bench import SECOND, Bench, put
+from tests.scripts.bench import IDLE, SECOND, Bench, put
 
 
 async def left_from_before(bench: Bench) -> tuple[Place, int]:
@@ -73,7 +73,7 @@ async def test_letters_go_with_the_marks_of_a_scope_that_redis_lost(bench: Bench
 
 async def test_what_sql_refused_is_stamped_above_it_and_flushed(bench: Bench) -> None:
     place, newer = await refused_by_sql(bench)
-    assert await bench.merge(place, Entry("k", newer, b'"sql"')) == 1
+    assert await bench.merge(place, Entry("k", newer, b'"sql"')) == 2
     dirt = await bench.dirt(place)
     assert [(entry.key, entry.text) for entry in dirt.entries] == [("k", b'"hot"')]
     assert dirt.entries[0].revision > newer
@@ -157,11 +157,50 @@ async def test_a_scope_that_was_merged_and_evicted_is_another_than_it_was_before
     revision = decode_revision(written.revision)
     rows = [Entry(key, revision, b'"hot"') for key in ("k", "lost")]
     await bench.merge(place, *rows)
-    for _ in range(2):
-        bench.ask("DEL", place.hash)
-        await bench.install(place, rows, known=revision)
-        (after,) = await bench.hot.look(plan, [before.version])
-        assert after is not None
-        assert set(after.entries) == {"k", "lost"}
-        assert after.head[b"v"] > written.revision, "at that revision one was missing"
-        before = after
+    assert bench.ttl(place.hash) is None, "SQL has to know of it before it can be evicted"
+    dirt = await bench.dirt(place)
+    assert (dirt.head.revision > revision, dirt.entries) == (True, [])
+    await bench.acknowledge(dirt)
+    assert bench.ttl(place.hash) == IDLE
+    bench.ask("DEL", place.hash)
+    await bench.install(place, rows, known=dirt.head.revision)
+    (after,) = await bench.hot.look(plan, [before.version])
+    assert after is not None
+    assert set(after.entries) == {"k", "lost"}
+    refused = await bench.try_write(place, put("k", "1"), if_revision=written.revision)
+    assert isinstance(refused, Refused), "at that revision one was missing"
+
+
+async def test_what_sql_has_yet_to_know_of_a_merge_it_is_told_under_the_next_incarnation(bench: Bench) -> None:
+    place = bench.session()
+    written = await bench.create(place, put("k", "1"))
+    await bench.flush(place)
+    revision, stored = decode_revision(written.revision), bench.stored(place, row_of(bench, place, "k"))
+    await bench.merging.flag(place, written.revision)
+    await bench.merge_under(await bench.take_merge_token(place), stored)
+    await bench.forget()
+    assert await bench.merge_under(await bench.take_merge_token(place), stored) == 1
+    dirt = await bench.dirt(place)
+    assert dirt.head.revision > revision
+    assert (await bench.acknowledge(dirt)).left == 0
+    await bench.forget()
+    assert (
+        await bench.merge_under(await bench.take_merge_token(place), bench.stored(place, row_of(bench, place, "k")))
+        == 0
+    )
+
+
+async def test_a_merge_leaves_nothing_in_the_control_hash(bench: Bench) -> None:
+    place = bench.session()
+    written = await bench.create(place, put("k", "1"))
+    await bench.flush(place)
+    await bench.merging.flag(place, written.revision)
+    await bench.merge(place, row_of(bench, place, "k"))
+    await bench.flush(place)
+    assert not [name for name in dict(bench.ask("HGETALL", place.control)) if place.ref.member.encode() in name]
+
+
+def row_of(bench: Bench, place: Place, key: str) -> Entry:
+    """What SQL has of a key that was flushed."""
+    value = bench.field(place, f"={key}")
+    return Entry(key, decode_revision(value[:9]), value[9:])

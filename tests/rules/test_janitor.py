@@ -120,6 +120,7 @@ async def test_r17_the_janitor_has_a_field_revalidated_that_redis_lost(urls: Url
             assert await worker._janitor.compare_sample(100) == 1
             assert await made.get("a") == 1
             assert await worker._janitor.compare_sample(100) == 0
+        assert await drain(urls) == 0, "the head tells SQL that the session is another; no row does"
         assert dirty(urls.redis) == 0
 
 

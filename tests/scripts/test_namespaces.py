@@ -74,7 +74,8 @@ async def test_a_namespace_that_is_marked_by_itself_pins_its_session(bench: Benc
     assert await bench.merging.flag(space)
     assert (bench.ttl(session.hash), bench.ttl(space.hash)) == (None, None)
     value = bench.field(space, "=k")
-    assert await bench.merge(space, Entry("k", decode_revision(value[:9]), value[9:])) == 0
+    assert await bench.merge(space, Entry("k", decode_revision(value[:9]), value[9:])) == 1
+    assert (await bench.flush(space)).left == 0
     assert bench.ttl(session.hash) == IDLE
 
 

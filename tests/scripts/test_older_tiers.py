@@ -82,8 +82,8 @@ async def test_a_hash_of_this_incarnation_keeps_all_and_marks_what_sql_lacks(ben
     assert await bench.merging.flag(place)
     assert bench.ttl(place.hash) is None, "what is flagged is pinned"
     through = revision_of(bench, place, "r")
-    assert await bench.merge(place, stored, purged=through, flushed=through) == 1
-    assert (await bench.values(place), bench.marks(place)) == ({"k": b"1", "l": b"1"}, {b"=k"})
+    assert await bench.merge(place, stored, purged=through, flushed=through) == 2
+    assert (await bench.values(place), bench.marks(place)) == ({"k": b"1", "l": b"1"}, {b"=k", b"!"})
 
 
 # ---- R18: SQL has less than was flushed

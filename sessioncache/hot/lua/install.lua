@@ -43,12 +43,5 @@ if ARGV[4] ~= '' or string.sub(member, 1, 1) == 's' then
   local h = call('HMGET', host, 'l', 'r')
   call('HSET', host, 'l', rev_digits(next_revision(math.max(rev_number(h[1] or ZERO), rev_number(h[2] or ZERO)))))
 end
-local merged = call('HGET', KEYS[1], 'm:' .. member)
-if merged then -- what was held at a revision that SQL knows may have lacked something
-  local known = call('HGET', KEYS[2], 'r')
-  local top = rev_digits(next_revision(math.max(rev_number(merged), rev_number(known))))
-  call('HSET', KEYS[2], 'r', top, 'v', top)
-  call('HSET', KEYS[1], 'm:' .. member, top)
-end
 call('HINCRBY', KEYS[1], 'hydrates', 1)
 return {'ok'}

@@ -82,9 +82,6 @@ if #parents == 160 then -- never the birth: SQL may know of namespaces
 end
 call('HSET', hash, unpack(fields))
 call('HDEL', hash, unpack(without))
-if h[1] == inc then -- whoever holds the scope as it was sees that it is another, also once it was read from SQL, which knows no better
-  call('HSET', ctl, 'm:' .. member, revision)
-end
 announce(base .. 'w:' .. member, '?', revision, ARGV[3], inc, {})
 local left = call('SCARD', dirty)
 if left > 0 then

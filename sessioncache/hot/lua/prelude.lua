@@ -2,7 +2,6 @@
 --
 -- Keys of bucket {b}, all in one hash slot; only the first two kinds are passed in KEYS, the rest follow from them:
 --   P:{b}:ctl                 hash    control: incarnation, replid, run, fed (see origin), registered, delay, ops; t:MEMBER token, c:MEMBER claim,
---                                     m:MEMBER revision at which a scope was merged;
 --                                     l:MEMBER run lease (incarnation, birth, token, expiry); w:NAME worker; counters
 --                                     rows, flushes, hydrates, conflicts, lag:STEP
 --                                     before (incarnation before this one, until it is registered), forgot (1: Redis had lost

@@ -220,12 +220,12 @@ MUTATIONS = (
         ("unit/test_reconciling.py",),
     ),
     Mutation(
-        "what was evicted after a merge is told as before it",
+        "what SQL has yet to know of a merge is dropped with the next incarnation",
         "R5",
-        _LUA + "install.lua",
-        "'r', top, 'v', top)",
-        "'r', top, 'v', known)",
-        ("gaps/test_merge.py::test_a_scope_that_was_merged_and_evicted_is_another_than_it_was_before",),
+        "sessioncache/hot/reconciling.py",
+        '            made.head_is_dirty |= marked and self.looked.revision("r") > sql.revision\n',
+        "",
+        ("gaps/test_merge.py::test_what_sql_has_yet_to_know_of_a_merge_it_is_told_under_the_next_incarnation",),
     ),
     Mutation(
         "a replaced incarnation comes back in Redis",

@@ -305,9 +305,9 @@ MUTATIONS = (
     Mutation(
         "what was merged is forgotten with its eviction",
         "unchanged reads",
-        "sessioncache/hot/lua/install.lua",
-        "if merged then --",
-        "if false then --",
+        "sessioncache/hot/reconciling.py",
+        "            made.head_is_dirty |= not self.deleted\n",
+        "",
         ("gaps/test_merge.py::test_a_scope_that_was_merged_and_evicted_is_another_than_it_was_before",),
     ),
     Mutation(
