@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import TypeVar
 
 from sessioncache.entries import Committed, Dirt
@@ -12,6 +13,7 @@ from sessioncache.hot.calls import Acknowledged, Claims, Dropped, Large, Need, U
 from sessioncache.hot.dirt import acknowledgement_of, dirt_of
 from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.link import Argument, HotLink, Reply, pairs_of
+from sessioncache.hot.once import LIFETIME
 from sessioncache.hot.scripts import load_script
 from sessioncache.revisions import encode_revision
 from sessioncache.scopes import ScopeKind, ScopeRef
@@ -62,6 +64,8 @@ class Backlog:
         self.link = link
         self.layout = layout
         self.idle_ms = max(1, int(idle_ttl * 1000))
+        self._generations: dict[int, tuple[bytes, float]] = {}
+        """What was told of the operation ids of buckets, and when by a clock that nobody sets."""
 
     async def claim(
         self, buckets: Sequence[int], worker: str, *, lease: float, delay: float, most: int, everything: bool = False
@@ -189,9 +193,22 @@ class Backlog:
         return bool((await self.link.call(load_script("turn"), [self.layout.control(0)], args))[1])
 
     async def forget_silent(self, buckets: Sequence[int]) -> int:
-        """Forget who fell silent over an hour ago: workers, and run leases of runners that were killed; how many."""
-        calls = [([self.layout.control(bucket)], (_micro(_FORGOTTEN),)) for bucket in buckets]
-        return sum(reply[1] for reply in await self.link.call_many(load_script("forget"), calls))
+        """Forget who fell silent over an hour ago: workers, and run leases of runners that were killed; how many.
+
+        Also operation ids that are over, of buckets in which no call has forgotten any since this was called before.
+        """
+        calls = [
+            ([self.layout.control(bucket)], (_micro(_FORGOTTEN), LIFETIME, *self._passed_since(bucket)))
+            for bucket in buckets
+        ]
+        replies = await self.link.call_many(load_script("forget"), calls)
+        self._generations |= {b: (reply[2], monotonic()) for b, reply in zip(buckets, replies, strict=True)}
+        return sum(reply[1] for reply in replies)
+
+    def _passed_since(self, bucket: int) -> tuple[Argument, Argument]:
+        """What was told of a bucket's operation ids, and the microseconds since then at least."""
+        told, when = self._generations.get(bucket, (b"", 0.0))
+        return told, _micro(monotonic() - when) if told else 0
 
     async def accuse(self, dirt: Dirt, key: str, revision: int, reason: str, *, attempts: int) -> bool:
         """Note that the database refused an entry as data; whether it is a dead letter by now."""

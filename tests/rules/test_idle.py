@@ -141,6 +141,13 @@ async def test_the_janitor_forgets_silent_workers_each_turn_and_silent_runners_i
     assert max(forgotten) < 10
 
 
+async def test_r4_the_janitor_looks_at_each_bucket_in_several_turns_one_after_the_other(small_urls: Urls) -> None:
+    async with open_worker(small_urls) as one:
+        turns = [one._janitor._next_buckets() for _ in range(janitor._PASS)]
+    at = [number for number, buckets in enumerate(turns) if 1 in buckets]
+    assert any(at[i : i + 5] == list(range(at[i], at[i] + 5)) for i in range(len(at)))
+
+
 def scans(client: Any) -> int:
     """SCANs that Redis has answered."""
     return int(client.info("commandstats").get("cmdstat_scan", {"calls": 0})["calls"])

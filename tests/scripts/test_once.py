@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sessioncache.errors import OutcomeUnknownError
+from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.calls import Gone, Operation, Part, Refused, Taken, Unready, Written
 from sessioncache.hot.layout import Place
 from sessioncache.settings import OPERATION_ID_LIFETIME
@@ -294,6 +295,87 @@ async def test_ids_are_forgotten_in_the_end(bench: Bench, jump: int) -> None:
     await others_write(bench, 5 * LIFETIME, step=4)
     held = sum(bench.ask("HLEN", bench.key(place, f"ops:{which}")) for which in "01")
     assert held <= 2 * LIFETIME / 4 + 2
+
+
+class Looks:
+    """A worker's looks at a bucket, by a clock of its own that nobody sets."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._bench = bench
+        self._now = 0.0
+        monkeypatch.setattr("sessioncache.hot.backlog.monotonic", lambda: self._now)
+
+    def pass_by(self, seconds: float, *, step: float = 0) -> None:
+        """Let time pass, in which the clock of Redis is set `step` ahead."""
+        self._now += seconds
+        self._bench.clock.move(seconds + step)
+
+    async def after(self, seconds: float, *, step: float = 0) -> None:
+        """Look after so many seconds, in which the clock of Redis is set `step` ahead."""
+        self.pass_by(seconds, step=step)
+        await self._bench.backlog.forget_silent(range(BUCKETS))
+
+
+def remembered(bench: Bench) -> int:
+    """Operation ids that the bucket of a user's scope remembers."""
+    held: int = sum(bench.ask("HLEN", bench.key(bench.user(), f"ops:{which}")) for which in "01")
+    return held
+
+
+async def test_a_bucket_that_falls_silent_forgets_all_ids(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = await a_user(bench)
+    looks = Looks(bench, monkeypatch)
+    await looks.after(1)
+    for seconds in (LIFETIME, LIFETIME):
+        assert remembered(bench) == 1
+        await looks.after(seconds)
+    assert remembered(bench) == 0
+    assert not bench.ask("HEXISTS", place.control, "ops")
+    await looks.after(LIFETIME)
+    await bench.write(place, add("n", "1"))
+    assert remembered(bench) == 1
+
+
+@pytest.mark.parametrize("step", [-86_400, -600, 600, 86_400])
+async def test_in_a_silent_bucket_an_id_lives_its_lifetime_when_the_clock_is_set(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    await a_user(bench)
+    looks = Looks(bench, monkeypatch)
+    await looks.after(LIFETIME)
+    await looks.after(LIFETIME - 1)
+    sent = bench.record_calls(monkeypatch)
+    await bench.write(bench.user(), add("n", "1"))
+    await looks.after(1, step=step)
+    for seconds in (1, LIFETIME - 4):
+        await looks.after(seconds, step=step)
+    await sent.again(0)
+    assert (await bench.values(bench.user()))["n"] == b"2"
+
+
+async def test_what_passed_before_a_call_makes_ids_no_older(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    await a_user(bench)
+    looks, other = Looks(bench, monkeypatch), Backlog(bench.link, bench.layout, idle_ttl=1)
+    await looks.after(1)
+    await other.forget_silent(range(BUCKETS))
+    looks.pass_by(LIFETIME)
+    sent = bench.record_calls(monkeypatch)
+    await bench.write(bench.user(), add("n", "1"))
+    await looks.after(1)
+    await bench.write(bench.user(), put("others", "1"))
+    await other.forget_silent(range(BUCKETS))
+    await sent.again(0)
+    assert (await bench.values(bench.user()))["n"] == b"2"
+
+
+async def test_of_several_workers_one_sees_ids_grow_old(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    await a_user(bench)
+    other = Backlog(bench.link, bench.layout, idle_ttl=1)
+    looks = Looks(bench, monkeypatch)
+    for _ in range(6):
+        await looks.after(LIFETIME / 2)
+        await other.forget_silent(range(BUCKETS))
+    assert remembered(bench) == 0
 
 
 async def test_each_bucket_remembers_its_own(bench: Bench) -> None:

@@ -69,6 +69,15 @@ async def test_the_token_of_a_loader_that_was_killed_does_not_stay_for_ever(benc
     assert slot(bench, place) is None
 
 
+async def test_a_token_of_an_older_incarnation_is_forgotten_at_once(bench: Bench) -> None:
+    place = bench.user()
+    await bench.take_token(place)
+    bench.fail_over()
+    await bench.register()
+    assert await bench.backlog.forget_silent([place.ref.bucket]) == 1
+    assert slot(bench, place) is None
+
+
 async def test_what_was_staged_stays_as_long_as_the_token(bench: Bench) -> None:
     place = bench.user()
     token = await bench.take_token(place)

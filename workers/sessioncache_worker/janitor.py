@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import random
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -28,6 +29,8 @@ _PURGE = 500
 """Most rows that one purging transaction removes."""
 _PASS = 60
 """Turns in which all buckets are looked at for who fell silent long ago."""
+_LOOKS = 5
+"""Turns, one after the other, in which a bucket is looked at: what passes between makes its operation ids older."""
 _TIMEOUT = 30.0
 
 
@@ -40,6 +43,7 @@ class Janitor:
         self._hurried = asyncio.Event()
         # Anywhere: of many workers, each has some of the turns, and may not live long.
         self._next_bucket = random.randrange(tiers.settings.buckets)
+        self._parts: deque[list[int]] = deque(maxlen=_LOOKS)
         self._pages: AsyncIterator[list[tuple[int, str]]] | None = None
         self._found: list[tuple[int, str]] = []
 
@@ -85,15 +89,19 @@ class Janitor:
         await self.compare_sample()
 
     async def forget_silent(self) -> int:
-        """Forget run leases and workers whose processes were killed long ago, of this turn's buckets; their number."""
+        """Forget run leases and workers whose processes were killed long ago, of this turn's buckets; their number.
+
+        Also operation ids that are over.
+        """
         with within(_TIMEOUT):
             return await self._tiers.backlog.forget_silent(self._next_buckets())
 
     def _next_buckets(self) -> list[int]:
-        """The next of a pass over all buckets, and each time the first one, which knows the workers."""
+        """The next of a pass over all buckets, those of the turns before, and the first, which knows the workers."""
         buckets = self._tiers.settings.buckets
         first, self._next_bucket = self._next_bucket, self._next_bucket + math.ceil(buckets / _PASS)
-        return sorted({0, *(bucket % buckets for bucket in range(first, self._next_bucket))})
+        self._parts.append([bucket % buckets for bucket in range(first, self._next_bucket)])
+        return sorted({0, *(bucket for part in self._parts for bucket in part)})
 
     async def purge(self) -> int:
         """Remove tombstones past their retention; the number of rows."""

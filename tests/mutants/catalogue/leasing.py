@@ -22,7 +22,7 @@ MUTATIONS = (
         "a lease that has just ended is forgotten",
         "R5",
         _LUA + "forget.lua",
-        "if seen < now() - tonumber(ARGV[1]) then",
+        "if is_other or seen < now() - tonumber(ARGV[1]) then",
         "if true then",
         (_SCRIPTS + "test_a_lease_is_forgotten_an_hour_after_its_end_and_not_before",),
     ),
