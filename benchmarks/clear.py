@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.measuring import Spread, console, options, print_json, table
 from sessioncache import Namespace, SessionCache
-from tests.helpers import Urls, connect, drain, evict, upgrade
+from tests.helpers import Urls, connect, drain, evict, in_calls, upgrade
 from tests.servers import RedisKind, RedisServer
 from tests.tool.pinging import Pinging
 
@@ -62,9 +62,11 @@ async def one_round(cache: SessionCache, urls: Urls, pinging: Pinging) -> dict[s
     """A new session; each case."""
     space = (await cache.create("ada")).namespace("big")
     found = {"idle": await measure(pinging, space, idle)}
-    await space.update(TEXTS)
+    for some in in_calls(TEXTS):
+        await space.update(some)
     found["unflushed"] = await measure(pinging, space, clear)
-    await space.update(TEXTS)
+    for some in in_calls(TEXTS):
+        await space.update(some)
     await drain(urls)
     evict(urls.redis)
     found["evicted"] = await measure(pinging, space, clear)

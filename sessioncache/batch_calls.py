@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from sessioncache import numbers
 from sessioncache.handle import Handle, gone_keys
 from sessioncache.info import SessionInfo
+from sessioncache.limits import check_size
 from sessioncache.namespace import Namespace
 from sessioncache.pending import Pending
 from sessioncache.records import Record, upsert_of
@@ -54,10 +55,11 @@ class BatchCalls(Generic[H]):
         self, mapping: Mapping[str, Json], *, delete: Iterable[str] = (), if_revision: int | None = None
     ) -> Pending[int]:
         """See `Session.update`."""
-        kept = kept_values(mapping, self._handle._split)
+        kept, size = _measured(mapping, self._handle._split)
         gone = gone_keys(kept, delete)
         for key in gone:
             self._handle._split(key)
+        check_size(len(kept) + len(gone), size)
         if if_revision is not None:
             check_revision("if_revision", if_revision)
         return self._note(lambda: self._handle.update(kept, delete=gone, if_revision=if_revision))
@@ -127,14 +129,25 @@ class NamespaceCalls(BatchCalls[Namespace]):
 
 def kept_values(mapping: Mapping[str, Json], check_key: Callable[[object], object]) -> dict[str, Json]:
     """Values by their keys, both checked, unmoved by what the caller does to them from now on."""
+    return _measured(mapping, check_key)[0]
+
+
+def _measured(mapping: Mapping[str, Json], check_key: Callable[[object], object]) -> tuple[dict[str, Json], int]:
+    """The same, and the bytes of JSON that the values have."""
     kept: dict[str, Json] = {}
+    size = 0
     for key, value in check_mapping("what is set", mapping).items():
         check_key(key)
-        kept[key] = kept_value(key, value)
-    return kept
+        text = encode_value(key, value)
+        size += len(text)
+        kept[key] = _unmoved(value, text)
+    return kept, size
 
 
 def kept_value(key: str, value: Json) -> Json:
     """A value, checked, unmoved by what the caller does to it from now on (R19)."""
-    text = encode_value(key, value)
+    return _unmoved(value, encode_value(key, value))
+
+
+def _unmoved(value: Json, text: bytes) -> Json:
     return decode_value(text) if isinstance(value, (list, dict)) else value

@@ -24,9 +24,10 @@ from sessioncache.hot.calls import Content, Gone, Operation, Part, Refused, Want
 from sessioncache.hot.layout import Place
 from sessioncache.hot.tier import Plan
 from sessioncache.ledger import Ledger
+from sessioncache.limits import check_call
 from sessioncache.names import Key, KeyScope
 from sessioncache.revisions import decode_revision, encode_revision
-from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
+from sessioncache.settings import MAX_REPLACED_BYTES, MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 from sessioncache.state import Known, State
 from sessioncache.tiers import Tiers
 from sessioncache.usage import InUse
@@ -47,6 +48,7 @@ _LIMITS = {
     "value": f"the value would have more than {MAX_VALUE_BYTES} bytes as JSON",
     "keys": f"the scope would have more than {MAX_SCOPE_KEYS} keys",
     "bytes": f"the scope would have more than {MAX_SCOPE_BYTES} bytes of values",
+    "replaced": f"one call would replace more than {MAX_REPLACED_BYTES} bytes of values: split it into several",
 }
 
 
@@ -387,6 +389,7 @@ class Handle(ABC):
         self, changes: Mapping[KeyScope, list[Operation]], if_revision: int | None = None
     ) -> Written | Refused:
         condition = b"" if if_revision is None else encode_revision(check_revision("if_revision", if_revision))
+        check_call(changes.values())
         parts = self._parts(changes, condition)
         sent = list(parts.values())
         adds, pressure, hot = not only_deletes(sent), self._tiers.pressure, self._tiers.hot

@@ -15,6 +15,12 @@ MAX_SCOPE_KEYS = 20_000
 """Most living keys of one scope."""
 MAX_SCOPE_BYTES = 64 * 1024 * 1024
 """Most bytes of encoded values of one scope."""
+MAX_CALL_KEYS = 2_000
+"""Most keys that one call may change, in all its scopes together."""
+MAX_CALL_BYTES = 2 * 1024 * 1024
+"""Most bytes of encoded values that one call may write, in all its scopes together."""
+MAX_REPLACED_BYTES = 4 * 1024 * 1024
+"""Most bytes of encoded values of one scope that one call of more than four keys may overwrite or delete."""
 TOMBSTONE_RETENTION = 7 * 86_400
 """Seconds for which what was deleted is remembered after it was flushed."""
 OPERATION_ID_LIFETIME = 120

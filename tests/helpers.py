@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
@@ -24,7 +25,7 @@ from sessioncache.durable.migrate import upgrade_schema
 from sessioncache.durable.tier import DurableTier
 from sessioncache.hot.link import HotLink
 from sessioncache.scopes import ScopeKind, ScopeRef, app_ref, session_ref, user_ref
-from sessioncache.settings import WorkerSettings
+from sessioncache.settings import MAX_CALL_KEYS, WorkerSettings
 from tests.keys import check_keys
 from tests.servers import SLOW
 from tests.waiting import stretched, wait_until
@@ -219,6 +220,12 @@ def raw(redis_url: str) -> Iterator[redis.Redis]:
 def scope_key(scope: ScopeRef) -> str:
     """The name of a scope's hash."""
     return f"sessioncache:{{{scope.bucket}}}:h:{scope.member}"
+
+
+def in_calls(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Many keys, in as few calls as may change them."""
+    for start in range(0, len(values), MAX_CALL_KEYS):
+        yield dict(islice(values.items(), start, start + MAX_CALL_KEYS))
 
 
 def evict(redis_url: str) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from sessioncache.dates import date_of, json_of, json_size
 from sessioncache.hot.calls import ANY, Operation, Part, Refused, Written, WrittenPart
 from sessioncache.revisions import DIGITS, LARGEST, ZERO, decode_revision, encode_revision
-from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
+from sessioncache.settings import MAX_REPLACED_BYTES, MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 from sessioncache.testing.store import Cell
 
 INCARNATION = b"memory"
@@ -72,7 +72,9 @@ class Staged:
         self.results.append(1 if operation.code == b"R" else b"" if operation.code == b"S" else text)
 
     def check_limits(self) -> None:
-        """Raise Refusal where the scope would be too large, and larger than it is."""
+        """Raise Refusal where the call replaces too much, or the scope would be too large, and larger than it is."""
+        if len(self.part.operations) > MAX_REPLACED_BYTES // MAX_VALUE_BYTES and self._replaced() > MAX_REPLACED_BYTES:
+            raise Refusal("limit", "replaced")
         cell, new = self.cell, [text for text in self.texts.values() if text is not None]
         more = len(new) - sum(key in cell.entries for key in self.texts)
         if more > 0 and len(cell.entries) + more > MAX_SCOPE_KEYS:
@@ -83,8 +85,11 @@ class Staged:
 
     def _growth(self) -> int:
         """By how many bytes of texts the scope grows."""
-        olds = (self.cell.entries[key][DIGITS:] for key in self.texts if key in self.cell.entries)
-        return sum(json_size(text or b"") for text in self.texts.values()) - sum(map(json_size, olds))
+        return sum(json_size(text or b"") for text in self.texts.values()) - self._replaced()
+
+    def _replaced(self) -> int:
+        """Bytes of the texts that are overwritten or deleted."""
+        return sum(json_size(self.cell.entries[key][DIGITS:]) for key in self.texts if key in self.cell.entries)
 
     def apply(self, revision: bytes) -> None:
         """Change the entries, and the revisions of the scope."""

@@ -225,3 +225,20 @@ async def test_an_append_counts_towards_the_largest_value(bench: Bench, monkeypa
     await bench.create(bench.session(), put("l", "[1,2]"))
     monkeypatch.setattr(tier, "LIMITS", (10, 100, 6))
     assert await bench.try_write(bench.session(), push("l", "3")) == Refused("limit", [(0, 0)], detail="value")
+
+
+async def test_what_one_call_replaces_is_not_read_where_it_is_too_much(bench: Bench, commands: Commands) -> None:
+    place = bench.session()
+    await bench.create(place, *(put(f"k{number}", '"' + "x" * 900_000 + '"') for number in range(5)))
+    temp = [
+        Part(place, [], bench.field(place, "b")),
+        Part(place, [put(f"t{n}", "x" * 900_000) for n in range(5)], temp=True),
+    ]
+    assert isinstance(await bench.hot.write(temp), Written)
+    many = [put(f"k{number}", "1") for number in range(5)]
+    for operations in (many, [drop(f"k{number}") for number in range(5)]):
+        assert await bench.try_write(place, *operations) == Refused("limit", [(0, -1)], detail="replaced")
+    again = [temp[0], Part(place, [put(f"t{n}", "1") for n in range(5)], temp=True)]
+    assert await bench.hot.write(again) == Refused("limit", [(1, -1)], detail="replaced")
+    assert isinstance(await bench.try_write(place, *many[1:]), Written)
+    assert isinstance(await bench.try_write(place, *many), Written)

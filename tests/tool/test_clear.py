@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sessioncache import SessionCache, SessionStateTool
-from tests.helpers import Urls, drain, session, settle, stored_namespaces
+from tests.helpers import Urls, drain, in_calls, session, settle, stored_namespaces
 from tests.tool.pinging import Pinging
 
 KEYS = 10_000
@@ -23,7 +23,8 @@ async def test_ten_thousand_keys_unflushed_and_wholly_evicted(cache: SessionCach
     await made.namespace("bigger").update(rest)
     with Pinging(urls.redis) as pinging:
         for evicted in (False, True):
-            await space.update(TEXTS)
+            for some in in_calls(TEXTS):
+                await space.update(some)
             if evicted:
                 await settle(urls)
             pinging.begin()

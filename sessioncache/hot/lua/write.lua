@@ -7,7 +7,7 @@
 -- ARGV   four limits, the operation and the lease (writing.lua), then the parts; those of namespaces come behind their session
 -- Reply  {'ok', revision, {incarnation, flushed through, changed, results, ...} per part} (see `report`)
 --        {'register', part} {'revalidate', part} {'cold', part...} {'gone'} {'lease'} {'erased'}
---        {'stale', part, operation, ...} ({'stale'}: if_revision) {'limit', part, operation, 'value'|'keys'|'bytes'}
+--        {'stale', part, operation, ...} ({'stale'}: if_revision) {'limit', part, operation, 'value'|'keys'|'bytes'|'replaced'}
 --        {'incarnation', the one there is}: not the one it may be applied under; {'applied'}: before, with a long result
 --        {'mismatch', part, operation} {'compute', part, operation, text, revision}: the client computes what Lua cannot
 -- Guards R1 (one step, its order), R2 (deltas), R3, R4 (once), R5 (birth, also for a copy of the call), R12 (no partial scope), R15 (dirty is pinned), R17

@@ -7,6 +7,8 @@ local LIMIT_KEYS, LIMIT_BYTES, LIMIT_VALUE, TEMP_TTL = tonumber(ARGV[1]), tonumb
 local OPERATION, UNDER, LIFETIME = ARGV[5], ARGV[6], tonumber(ARGV[7])
 -- ARGV[8]: token of the run lease that the writer must hold ('' none)
 local LEASE = ARGV[8]
+local MOST_REPLACED = 4194304 -- bytes of values of a scope that a call reads to replace them: MAX_REPLACED_BYTES
+local FEW = 4 -- values that are within, whatever each of them has
 local SMALL = 32 -- most bytes of a number that is remembered with the call that led to it
 local HEAD = 10 -- head fields in what is `stored` of a part; the entries that its operations name come behind
 local highest = ZERO -- the largest revision of all parts
@@ -27,13 +29,23 @@ local function parse_parts(first)
   return parts
 end
 
--- Reads a part's head, and the entries that its operations name; returns 'cold', 'revalidate', 'gone' or 'stale' where it cannot be
--- written to.
+-- Whether what a part's operations name is too much to be read: Redis copies every value that a script reads.
+local function replaces_much(p)
+  if tonumber(call('HGET', p.hash, 'z') or 0) <= MOST_REPLACED then return false end
+  local size = 0
+  for j = 1, p.count do size = size + call('HSTRLEN', p.hash, p.fields[j]) end
+  return size > MOST_REPLACED
+end
+
+-- Reads a part's head, and the entries that its operations name; returns 'cold', 'revalidate', 'gone', 'stale' or 'replaced' where it
+-- cannot be written to.
 local function load_scope(p, session)
+  local much = p.count > FEW and replaces_much(p)
+  local fields = much and {} or p.fields
   local few = p.count <= CHUNK
-  local h = call('HMGET', p.hash, 'i', 'r', 'b', 'c', 'x', 'f', 'n', 'z', 'v', 'y', unpack(few and p.fields or {}))
+  local h = call('HMGET', p.hash, 'i', 'r', 'b', 'c', 'x', 'f', 'n', 'z', 'v', 'y', unpack(few and fields or {}))
   if not few then
-    for j, value in ipairs(values_of(p.hash, p.fields)) do h[HEAD + j] = value end
+    for j, value in ipairs(values_of(p.hash, fields)) do h[HEAD + j] = value end
   end
   p.stored = h
   if p.kind == 't' then
@@ -41,7 +53,7 @@ local function load_scope(p, session)
     if p.fresh then h = {false, call('HGET', session.hash, 'e')} end -- R5: no revision is used twice
     p.r, p.cleared, p.n, p.z, p.f = h[2] or ZERO, ZERO, tonumber(h[7] or 0), tonumber(h[8] or 0), ZERO
     p.had, p.size = p.n, p.z
-    return nil
+    return much and not p.fresh and 'replaced' or nil
   end
   if not h[1] then return 'cold' end
   if p.kind == 'n' and h[3] ~= session.b then return 'cold' end -- of another life of its session
@@ -50,6 +62,7 @@ local function load_scope(p, session)
   p.v, p.cleared, p.had, p.size = h[9] or h[2], h[4] or ZERO, p.n, p.z
   if p.kind == 's' and p.birth ~= '+' and (p.deleted or (p.birth ~= '' and h[3] ~= p.birth)) then return 'gone' end -- R5
   if p.if_revision ~= '' and p.if_revision ~= p.v then return 'stale' end
+  if much then return 'replaced' end
 end
 
 -- Whether what is stored of an entry lives: it is no tombstone, and above last cleared.
@@ -171,6 +184,7 @@ local function check_parts(parts)
       cold = cold or {'cold'}
       cold[#cold + 1] = i
     elseif problem == 'revalidate' then return {problem, i}
+    elseif problem == 'replaced' then return {'limit', i, 0, problem}
     elseif problem then return {problem} end
   end
   if cold then return cold end

@@ -96,8 +96,8 @@ class TestLimits(Conformance):
 
     async def test_a_scope_has_at_most_20000_keys(self, cache: Cache) -> None:
         made = await cache.create("ada")
-        for start in range(0, 20_000, 5_000):
-            await made.update({f"k{number}": number for number in range(start, start + 5_000)})
+        for start in range(0, 20_000, 2_000):
+            await made.update({f"k{number}": number for number in range(start, start + 2_000)})
         await raised(LimitExceededError, made.update({"k0": "changed", "one more": 1}))
         await made.set("k0", "changed")
         await made.update({"one more": 1}, delete=["k1"])
@@ -105,6 +105,46 @@ class TestLimits(Conformance):
         found = await cache.get("ada", made.id)
         assert len(found.state) == 20_001
         assert (found.state["k0"], found.state["one more"], "k1" in found.state) == ("changed", 1, False)
+
+    async def test_one_call_changes_at_most_2000_keys(self, cache: Cache) -> None:
+        """In all its scopes together, those that it deletes counted as well; nothing of a larger one is written."""
+        made = await cache.create("ada", state={"k": 1})
+        most = {f"k{number}": number for number in range(1_999)}
+        await raised(LimitExceededError, made.update(most | {"user:a": 1, "app:b": 1}))
+        await raised(LimitExceededError, made.update(most, delete=["k", "temp:a"]))
+        await raised(LimitExceededError, cache.user_scope("ada").update(most | {"a": 1, "b": 1}))
+        await raised(LimitExceededError, made.namespace("n").update(most | {"a": 1, "b": 1}))
+        assert dict((await cache.get("ada", made.id)).state) == {"k": 1}
+        await made.update(most, delete=["k"])
+        assert dict((await cache.get("ada", made.id)).state) == most
+
+    async def test_one_call_writes_at_most_2_mib(self, cache: Cache) -> None:
+        made = await cache.create("ada")
+        half, more = "x" * (1024 * 1024 - 2), "x" * (1024 * 1024 - 12)
+        await raised(LimitExceededError, made.update({"a": half, "user:b": more, "temp:c": "x" * 9}))
+        assert dict((await cache.get("ada", made.id)).state) == {}
+        await made.update({"a": half, "user:b": more, "temp:c": "x" * 8})
+        assert len((await cache.get("ada", made.id)).state) == 3
+
+    async def test_a_call_of_a_batch_is_refused_where_it_is_noted(self, cache: Cache) -> None:
+        made = await cache.create("ada")
+        async with cache.batch() as batch:
+            with pytest.raises(LimitExceededError):
+                batch.on(made).update({f"k{number}": number for number in range(2_001)})
+            with pytest.raises(LimitExceededError):
+                batch.on(made).update({f"k{number}": "x" * 600_000 for number in range(4)})
+
+    async def test_one_call_replaces_at_most_4_mib(self, cache: Cache) -> None:
+        """Of more than four keys, which are as large as they may be at most."""
+        made = await cache.create("ada")
+        for number in range(5):
+            await made.set(f"k{number}", "x" * 1_000_000)
+        await raised(LimitExceededError, made.update(dict.fromkeys(made.state, 1)))
+        await raised(LimitExceededError, made.update({}, delete=list(made.state)))
+        assert {len(value) for value in (await cache.get("ada", made.id)).state.values()} == {1_000_000}
+        await made.update({}, delete=["k0", "k1", "k2", "k3"])
+        await made.update({f"k{number}": number for number in range(6)})
+        assert dict(made.state) == {f"k{number}": number for number in range(6)}
 
     async def test_a_session_that_begins_too_large_is_not_created(self, cache: Cache) -> None:
         state = {f"k{number}": number for number in range(20_001)}

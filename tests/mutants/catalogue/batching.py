@@ -62,8 +62,8 @@ MUTATIONS = (
         "a batch keeps the caller's own mapping",
         "R19",
         _CALLS,
-        "        kept[key] = kept_value(key, value)\n    return kept\n",
-        "        kept[key] = kept_value(key, value)\n    return mapping\n",
+        "        kept[key] = _unmoved(value, text)\n    return kept, size\n",
+        "        kept[key] = _unmoved(value, text)\n    return dict(mapping), size\n",
         (_TESTS + "what_is_noted_is_what_was_given_whatever_becomes_of_it",),
     ),
     Mutation(

@@ -25,6 +25,46 @@ MUTATIONS = (
             ("bytes in one value", " and not (e and size <= json_size(e, 10))"),
         )
     ),
+    *(
+        Mutation(
+            f"a call is {what}",
+            "R12",
+            file,
+            guard,
+            other,
+            (test,),
+        )
+        for what, file, guard, other, test in (
+            (
+                "never too large",
+                "sessioncache/handle.py",
+                "        check_call(changes.values())\n",
+                "",
+                "conformance/test_memory.py::TestLimits::test_one_call_changes_at_most_2000_keys",
+            ),
+            (
+                "measured scope by scope",
+                "sessioncache/limits.py",
+                "    keys = sum(map(len, parts))\n",
+                "    keys = max(map(len, parts))\n",
+                "unit/test_limits.py::test_all_scopes_of_a_call_count_together",
+            ),
+            (
+                "noted however large it is",
+                "sessioncache/batch_calls.py",
+                "        check_size(len(kept) + len(gone), size)\n",
+                "",
+                "conformance/test_memory.py::TestLimits::test_a_call_of_a_batch_is_refused_where_it_is_noted",
+            ),
+            (
+                "free to read what it replaces",
+                _LUA + "writing.lua",
+                "p.count > FEW and replaces_much(p)",
+                "false",
+                _WRITING + "test_what_one_call_replaces_is_not_read_where_it_is_too_much",
+            ),
+        )
+    ),
     Mutation(
         "mark after the value",
         "R1",

@@ -1,0 +1,44 @@
+"""What one call may change.  Pure: no I/O.
+
+Redis does one thing at a time, and a call is one script: its size is limited, so that no call holds others up for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sessioncache.errors import LimitExceededError
+from sessioncache.hot.calls import Operation
+from sessioncache.settings import MAX_CALL_BYTES, MAX_CALL_KEYS, MAX_VALUE_BYTES
+
+_SPLIT = "nothing was written: split the call into several"
+_FEW = MAX_CALL_BYTES // MAX_VALUE_BYTES
+"""Values that are within the limit of bytes, however large each of them is."""
+
+
+def is_within(keys: int, size: int) -> bool:
+    """Whether one script may change so many keys and bytes of values."""
+    return keys <= MAX_CALL_KEYS and size <= MAX_CALL_BYTES
+
+
+def check_size(keys: int, size: int) -> None:
+    """LimitExceededError where one call would change more keys, or bytes of values, than it may."""
+    if keys > MAX_CALL_KEYS:
+        raise LimitExceededError(f"one call would change {keys} keys, at most {MAX_CALL_KEYS} are allowed; {_SPLIT}")
+    if size > MAX_CALL_BYTES:
+        raise LimitExceededError(
+            f"one call would write {size} bytes of values as JSON, at most {MAX_CALL_BYTES} are allowed; {_SPLIT}"
+        )
+
+
+def check_call(changes: Iterable[Sequence[Operation]]) -> None:
+    """The same of the operations of a call, in all scopes together."""
+    parts = tuple(changes)
+    keys = sum(map(len, parts))
+    if keys > _FEW:
+        check_size(keys, size_of(parts))
+
+
+def size_of(parts: Iterable[Sequence[Operation]]) -> int:
+    """Bytes of the values that operations write."""
+    return sum(len(operation.text) for operations in parts for operation in operations)
