@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
 from sessioncache.sync import Session, SessionCache
 from sessioncache.sync import portal as portals
@@ -21,7 +22,7 @@ from sessioncache.sync.portal import portal
 from tests.forking import Child, in_child
 from tests.helpers import Urls, drain, start_worker
 from tests.sync.jobs import count
-from tests.waiting import stretched, wait_until
+from tests.waiting import stretched
 
 CHILDREN = 4
 
@@ -107,7 +108,7 @@ def test_multiprocessing_takes_a_cache_along(small_cache: SessionCache, method: 
     session = small_cache.create("ada", session_id="s1")
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
         counted = [pool.submit(count, small_cache, 20) for _ in range(2)]
-        assert max(done.result(60) for done in counted) == 40
+        assert max(done.result(stretched(60)) for done in counted) == 40
     assert session.get("n") == 40
 
 
@@ -124,7 +125,7 @@ def test_a_call_on_its_way_goes_on_in_the_parent_and_does_not_disturb_the_child(
             assert in_child(lambda: [session.increment("n"), gc.collect() and None]) == [number, None]
         assert not flushing.done()
         with start_worker(small_urls, "--flush-delay", "0.02"):
-            assert flushing.result(30) is None
+            assert flushing.result(stretched(30)) is None
 
 
 def test_threads_may_call_while_the_process_forks(small_cache: SessionCache) -> None:
@@ -143,7 +144,9 @@ def test_threads_may_call_while_the_process_forks(small_cache: SessionCache) -> 
             assert [in_child(lambda: session.increment("child")) for _ in range(20)] == list(range(1, 21))
         finally:
             stop.set()
-        assert [session.get(f"t{number}") for number in range(3)] == [thread.result(10) for thread in threads]
+        assert [session.get(f"t{number}") for number in range(3)] == [
+            thread.result(stretched(10)) for thread in threads
+        ]
 
 
 @contextmanager
@@ -164,9 +167,16 @@ def writes_to_sql(cache: SessionCache) -> Session:
     return cache.create("bob", session_id="s1")
 
 
-def in_transaction(cache: SessionCache) -> bool:
-    pool = cache.current()._tiers.durable.engine.pool
-    return pool.checkedout() > 0  # type: ignore[attr-defined, no-any-return]
+def locking(cache: SessionCache) -> threading.Event:
+    """Set once a transaction that writes begins: on a database that is held, it waits for its lock."""
+    begun = threading.Event()
+
+    def watch(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("BEGIN IMMEDIATE"):
+            begun.set()
+
+    event.listen(cache.current()._tiers.durable.engine.sync_engine, "before_cursor_execute", watch)
+    return begun
 
 
 def test_a_fork_waits_for_a_transaction_on_sqlite(
@@ -175,8 +185,9 @@ def test_a_fork_waits_for_a_transaction_on_sqlite(
     looks, inner = [0], Connection.at_rest
     session = small_cache.create("ada", session_id="s1")
     with locked(small_urls) as holder, ThreadPoolExecutor(1) as pool:
+        begun = locking(small_cache)
         creating = pool.submit(writes_to_sql, small_cache)
-        wait_until(lambda: in_transaction(small_cache), 10, "the transaction waits for its lock")
+        assert begun.wait(stretched(10)), "the transaction waits for its lock"
 
         def at_rest(self: Connection) -> bool:
             looks[0] += 1
@@ -186,7 +197,7 @@ def test_a_fork_waits_for_a_transaction_on_sqlite(
 
         monkeypatch.setattr(Connection, "at_rest", at_rest)
         assert in_child(lambda: session.increment("n")) == 1
-        assert creating.result(10).id == "s1"
+        assert creating.result(stretched(10)).id == "s1"
     assert looks[0] > 3
 
 
@@ -196,11 +207,12 @@ def test_a_child_says_so_where_a_transaction_on_sqlite_did_not_end(
     session = small_cache.create("ada", session_id="s1")
     monkeypatch.setattr(portals, "_FORK_PATIENCE", 0.1)
     with locked(small_urls) as holder, ThreadPoolExecutor(1) as pool:
+        begun = locking(small_cache)
         creating = pool.submit(writes_to_sql, small_cache)
-        wait_until(lambda: in_transaction(small_cache), 10, "the transaction waits for its lock")
+        assert begun.wait(stretched(10)), "the transaction waits for its lock"
         name, text = in_child(lambda: session.increment("n"))
         holder.execute("ROLLBACK")
-        assert creating.result(10).id == "s1"
+        assert creating.result(stretched(10)).id == "s1"
     assert (name, "amid a transaction on its SQLite file" in text) == ("ConfigurationError", True)
     assert session.increment("n") == 1
 
