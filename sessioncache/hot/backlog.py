@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from sessioncache.entries import Committed, Dirt
 from sessioncache.hot.calls import Acknowledged, Claims, Dropped, Large, Need, Unready
-from sessioncache.hot.dirt import acknowledgement_of, dirt_of
+from sessioncache.hot.dirt import PIECE_BYTES, PIECE_ROWS, Piece, acknowledgement_of, dirt_of, pieces_of
+from sessioncache.hot.dirty_pieces import read_in_pieces
 from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.link import Argument, HotLink, Reply, pairs_of
 from sessioncache.hot.once import LIFETIME
@@ -31,6 +32,8 @@ _FORGOTTEN = 3_600.0
 
 ANY_SIZE = 1 << 40
 """Bytes: more than any scope has."""
+
+_NOTHING = Acknowledged(0, 0, [])
 
 Reading = Dirt | Large | Unready | Dropped | None
 """The dirt of a scope; Unready where something must be settled first, None where Redis lost the scope."""
@@ -95,30 +98,75 @@ class Backlog:
 
     async def read_dirt(self, scopes: Sequence[tuple[int, str]], most: int = ANY_SIZE) -> list[Reading]:
         """The dirt of scopes (bucket, member), in their order; of what has more than `most` bytes its size."""
-        found = await self._by_bucket("dirt", scopes, (self.idle_ms, most), lambda _: ())
+        groups = _groups(scopes, [Piece(0, 0, 0)] * len(scopes))
+        found = await self._by_bucket("dirt", scopes, groups, (self.idle_ms, most, b""), lambda _: ())
         later = [scope for scope, reply in zip(scopes, found, strict=True) if reply[0] == b"later"]
         more = iter(await self.read_dirt(later, most) if later else ())
         return [
-            next(more) if reply[0] == b"later" else self._dirt(*scope, reply)
+            next(more) if reply[0] == b"later" else await self._reading(*scope, reply, most)
             for scope, reply in zip(scopes, found, strict=True)
         ]
 
+    async def _reading(self, bucket: int, member: str, reply: Reply, most: int) -> Reading:
+        """What a reply says; what is too large for Lua, yet not more than `most` bytes, is read past it."""
+        if reply[0] != b"large":
+            return self._dirt(bucket, member, reply)
+        if reply[1] > most:
+            return Large((bucket, member), reply[1])
+        keys = [self.layout.control(bucket), self.layout.hash(bucket, member)]
+        listed, values = await read_in_pieces(self.link, load_script("dirt"), keys, (self.idle_ms, most, b"1"))
+        return dirt_of(bucket, member, listed, values) if listed[0] == b"ok" else self._dirt(bucket, member, listed)
+
     async def acknowledge(self, committed: Sequence[Committed], *, delay: float) -> list[Acknowledged | None]:
-        """Acknowledge by version; None where the incarnation has changed since the reading, and nothing was changed."""
-        scopes = [(one.dirt.bucket, one.dirt.kind.value + one.dirt.scope_id) for one in committed]
+        """Acknowledge by version; None where the incarnation has changed since the reading, and nothing was changed.
+
+        A large scope is acknowledged in pieces (see ``ack.lua``).  Of one that is not to its end the rest stays dirty.
+        """
         common = (_micro(delay), self.idle_ms, TOMBSTONE_RETENTION * 1000)
-        found = await self._by_bucket("ack", scopes, common, lambda place: acknowledgement_of(committed[place]))
-        return [_acknowledged(reply) for reply in found]
+        pieces = [pieces_of(one) for one in committed]
+        before = [
+            await self._acknowledge_first(one, of_one[:-1], common)
+            for one, of_one in zip(committed, pieces, strict=True)
+        ]
+        last = [place for place, done in enumerate(before) if done is not None]
+        scopes = [_scope_of(committed[place]) for place in last]
+
+        def args_of(at: int) -> list[Argument]:
+            done = before[last[at]]
+            held_back = b"2" if done is not None and _is_refused(done) else b""
+            return acknowledgement_of(committed[last[at]], pieces[last[at]][-1], held_back)
+
+        groups = _groups(scopes, [pieces[place][-1] for place in last])
+        found = await self._by_bucket("ack", scopes, groups, common, args_of)
+        results: list[Acknowledged | None] = [None] * len(committed)
+        for place, reply in zip(last, found, strict=True):
+            results[place] = _together(before[place], _acknowledged(reply))
+        return results
+
+    async def _acknowledge_first(
+        self, one: Committed, pieces: Sequence[Piece], common: Sequence[Argument]
+    ) -> Acknowledged | None:
+        """Acknowledge all pieces of a scope but the last one; None where the incarnation has changed."""
+        done: Acknowledged | None = _NOTHING
+        bucket, member = _scope_of(one)
+        keys = [self.layout.control(bucket), self.layout.hash(bucket, member)]
+        for piece in pieces:
+            args = [*common, *acknowledgement_of(one, piece, b"-")]
+            (reply,) = await self.link.call(load_script("ack"), keys, args)
+            done = _together(done, _acknowledged(reply))
+            if done is None:
+                break
+        return done
 
     async def _by_bucket(
         self,
         script: str,
         scopes: Sequence[tuple[int, str]],
+        groups: Sequence[tuple[int, list[int]]],
         common: Sequence[Argument],
         args_of: Callable[[int], Sequence[Argument]],
     ) -> list[Reply]:
         """What a script answers of each scope; one call serves several of a bucket, since each has its price."""
-        groups = _groups(scopes)
 
         async def call(chunk: Sequence[tuple[int, list[int]]]) -> list[Reply]:
             calls = []
@@ -259,8 +307,6 @@ class Backlog:
             return None
         if status == "dropped":
             return Dropped()
-        if status == "large":
-            return Large((bucket, member), reply[1])
         if status == "host":
             host = self.layout.host(self.place(bucket, member), reply[2].decode())
             return Unready(Need(reply[1].decode()), [host])
@@ -297,16 +343,35 @@ async def _in_chunks(call: Callable[[Sequence[A]], Awaitable[list[B]]], many: Se
     return [result for found in await asyncio.gather(*map(one, chunks)) for result in found]
 
 
-def _groups(scopes: Sequence[tuple[int, str]]) -> list[tuple[int, list[int]]]:
+def _groups(scopes: Sequence[tuple[int, str]], pieces: Sequence[Piece]) -> list[tuple[int, list[int]]]:
     """Places of scopes of one bucket, few enough for one call."""
-    by_bucket: dict[int, list[int]] = {}
-    for place, (bucket, _) in enumerate(scopes):
-        by_bucket.setdefault(bucket, []).append(place)
-    return [
-        (bucket, places[at : at + _OF_A_CALL])
-        for bucket, places in by_bucket.items()
-        for at in range(0, len(places), _OF_A_CALL)
-    ]
+    groups: list[tuple[int, list[int]]] = []
+    open_ones: dict[int, tuple[list[int], int, int]] = {}
+    for place, ((bucket, _), (start, end, size)) in enumerate(zip(scopes, pieces, strict=True)):
+        places, rows, total = open_ones.get(bucket, ([], 0, 0))
+        rows, total = rows + end - start, total + size
+        if not places or len(places) == _OF_A_CALL or rows > PIECE_ROWS or total > PIECE_BYTES:
+            places, rows, total = [], end - start, size
+            groups.append((bucket, places))
+        places.append(place)
+        open_ones[bucket] = (places, rows, total)
+    return groups
+
+
+def _scope_of(one: Committed) -> tuple[int, str]:
+    return one.dirt.bucket, one.dirt.member
+
+
+def _is_refused(done: Acknowledged) -> bool:
+    """Whether SQL has a newer row of something that the hot tier has not moved on from."""
+    return any(not field.startswith(b"?") for field in done.refused)
+
+
+def _together(before: Acknowledged | None, then: Acknowledged | None) -> Acknowledged | None:
+    """What two pieces of one scope did; None where the incarnation has changed."""
+    if before is None or then is None:
+        return None
+    return Acknowledged(then.left, before.rows + then.rows, before.refused + then.refused)
 
 
 def _claims(reply: Reply) -> Claims | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from sessioncache.entries import Committed, Dirt, Entry
 from sessioncache.hot.layout import head_from, parents_of, text_of
@@ -14,6 +15,8 @@ from sessioncache.scopes import ScopeKind
 _HEAD, _CLEARED, _HEAD_REVISION, _HOLDER, _NAMES = 2, 4, 7, 17, 20
 """Where the script that reads dirt tells a head and what of it, and how many fields it tells before those marked."""
 _OF_HEAD = b"!"
+PIECE_ROWS, PIECE_BYTES = 1_000, 512 * 1024
+"""What one script acknowledges at most (a single larger value apart): it looks at the values, through Lua."""
 _KINDS = {kind.value: kind for kind in ScopeKind}
 
 # Entries that one call wrote bear one revision.
@@ -21,17 +24,17 @@ _decode = lru_cache(maxsize=1024)(decode_revision)
 _encode = lru_cache(maxsize=1024)(encode_revision)
 
 
-def dirt_of(bucket: int, member: str, reply: Reply) -> Dirt:
-    """The dirt of a scope from the reply of the script that read it."""
-    _, incarnation, read_at, have, marks, host, left_out = reply
+def dirt_of(bucket: int, member: str, reply: Reply, values: Sequence[bytes | None] | None = None) -> Dirt:
+    """The dirt of a scope from the reply of the script that read it; `values` of its marks that were read past it."""
+    _, incarnation, read_at, have, marks, told, host, left_out = reply
     about = head_from(have[_HEAD:_NAMES])
-    entries, phantoms = _marked(marks, have[_NAMES:], have[_CLEARED] or ZERO)
+    entries, phantoms = _marked(marks, told if values is None else values, have[_CLEARED] or ZERO)
     return Dirt(
         kind=_KINDS[member[0]],
         scope_id=member[1:],
         bucket=bucket,
         incarnation=incarnation.decode(),
-        head=head_from(host[_HEAD:]) if host else about,
+        head=head_from(host[_HEAD:_NAMES]) if host else about,
         head_revision=have[_HEAD_REVISION] or b"",
         namespace=about.namespace,
         holder=text_of(have[_HOLDER]),
@@ -45,19 +48,52 @@ def dirt_of(bucket: int, member: str, reply: Reply) -> Dirt:
     )
 
 
-def acknowledgement_of(one: Committed) -> list[Argument]:
-    """What the script that acknowledges is told of one scope."""
+class Piece(NamedTuple):
+    """A part of what is acknowledged of one scope, by places among its rows and then its phantoms."""
+
+    start: int
+    end: int
+    size: int
+    """Bytes of its values."""
+
+
+def pieces_of(one: Committed) -> list[Piece]:
+    """What is acknowledged of one scope, in pieces that one script takes; one at least."""
+    sizes = [len(text) for _, _, text in one.dirt.entries]
+    count, size = len(sizes) + len(one.dirt.phantoms), sum(sizes)
+    if count <= PIECE_ROWS and size <= PIECE_BYTES:
+        return [Piece(0, count, size)]
+    return list(_cut([*sizes, *[0] * len(one.dirt.phantoms)]))
+
+
+def _cut(sizes: Sequence[int]) -> Iterator[Piece]:
+    start = total = 0
+    for place, size in enumerate(sizes):
+        if place - start == PIECE_ROWS or (place > start and total + size > PIECE_BYTES):
+            yield Piece(start, place, total)
+            start, total = place, 0
+        total += size
+    yield Piece(start, len(sizes), total)
+
+
+def acknowledgement_of(one: Committed, piece: Piece, held_back: bytes = b"") -> list[Argument]:
+    """What the script that acknowledges is told of a piece of one scope.
+
+    `held_back`: ``-`` where it is not the last piece, ``2`` where a row of an earlier one was refused.
+    """
     dirt, head, parents = one.dirt, one.dirt.head, one.dirt.holder.encode()
     if dirt.kind is ScopeKind.SESSION:
         parents = parents_of(head.org, head.app, head.user, head.session)
     args: list[Argument] = [0, dirt.incarnation, _encode(dirt.revision), dirt.read_at, parents, dirt.head_revision]
     # The head of a namespace is its session's, which is acknowledged with that one's own dirt.
     args.append(b"=" if dirt.holder or one.head_revision == head.revision else b">")
-    args += (b"1" if dirt.left_out else b"0", len(dirt.entries))
+    entries, revisions = dirt.entries[piece.start : piece.end], one.revisions[piece.start : piece.end]
+    args += (held_back or (b"1" if dirt.left_out else b"0"), len(entries))
     # Only what SQL holds at exactly our revision is acknowledged (R7).
-    for (key, revision, _), stored in zip(dirt.entries, one.revisions, strict=True):
+    for (key, revision, _), stored in zip(entries, revisions, strict=True):
         args += (b"=" + key.encode(), _encode(revision), b"=" if stored == revision else b">")
-    args += dirt.phantoms
+    rows = len(dirt.entries)
+    args += dirt.phantoms[max(0, piece.start - rows) : max(0, piece.end - rows)]
     args[0] = len(args) - 1
     return args
 

@@ -1,7 +1,8 @@
 """A worker that stops or kills itself the first time it reaches a point of a flush: the command's options, and
 
 ``FAIL_AT``: ``claimed`` (nothing is read yet), ``read`` (its transaction has not begun), ``written`` (rows are written,
-nothing is committed), ``committed``, ``acknowledging`` (the acknowledgement is about to be sent);
+nothing is committed), ``committed``, ``acknowledging`` (the acknowledgement is about to be sent), ``half`` (a piece of
+a large scope is acknowledged, and not all of it);
 ``FAIL_BY``: ``SIGSTOP`` or ``SIGKILL``.
 """
 
@@ -20,10 +21,13 @@ from sessioncache_worker.flusher import Claimed, Flusher
 from sessioncache.durable import flushing
 from sessioncache.entries import Committed, Dirt
 from sessioncache.hot.calls import Large
+from sessioncache.hot.link import HotLink
+from sessioncache.hot.scripts import Script
 
-POINTS = ("claimed", "read", "written", "committed", "acknowledging")
+POINTS = ("claimed", "read", "written", "committed", "acknowledging", "half")
 
 _inner_flush = flushing.flush
+_inner_call = HotLink.call
 _failed: list[str] = []
 
 
@@ -39,6 +43,14 @@ async def flush(*args: Any, **kwargs: Any) -> Any:
     result = await _inner_flush(*args, **kwargs)
     reached("written")
     return result
+
+
+async def call(self: HotLink, script: Script, *args: Any, **options: Any) -> Any:
+    """A script; of an acknowledgement those pieces that are not the last one."""
+    reply = await _inner_call(self, script, *args, **options)
+    if script.name == "ack":
+        reached("half")
+    return reply
 
 
 class FailingFlusher(Flusher):
@@ -66,4 +78,5 @@ class FailingFlusher(Flusher):
 if __name__ == "__main__":
     vars(worker)["Flusher"] = FailingFlusher
     vars(flushing)["flush"] = flush
+    HotLink.call = call  # type: ignore[method-assign]
     sys.exit(main())

@@ -27,7 +27,8 @@ LEASE = 1.0
 START = 5.0
 """Seconds that starting a Python process may take on a busy machine."""
 OPTIONS = ("--flush-delay", "0.05", "--lease", f"{LEASE:g}")
-OLD = {"a": "old", "kept": 1, "user:u": "old", "app:p": "old"}
+OLD = {"a": "old", "kept": 1, "user:u": "old", "app:p": "old"} | {f"k{number}": number for number in range(1_100)}
+"""More keys than one script acknowledges."""
 NEW = {"a": "new", "user:u": "new", "app:p": "new"}
 
 
@@ -92,7 +93,7 @@ async def test_a_worker_that_stood_still_at_a_point_brings_no_deleted_session_ba
     if point == "written" and urls.database.startswith("sqlite"):
         pytest.skip("SQLite has no time-out that takes the lock from a process that stands still (R9)")
     async with connect(urls) as cache:
-        await cache.create("ada", session_id="s1", state={"a": "old"})
+        await cache.create("ada", session_id="s1", state=OLD)
         with failing_worker(urls, point, "SIGSTOP") as stopped:
             await asyncio.to_thread(stopped.wait_until_stopped)
             await cache.delete("ada", "s1")

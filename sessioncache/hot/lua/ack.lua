@@ -5,9 +5,10 @@
 -- KEYS   control of the bucket, hashes of scopes
 -- ARGV   microseconds of flush delay, milliseconds a clean scope stays, milliseconds a clean tombstone stays; then per scope:
 --        how many arguments follow of it, incarnation, scope revision R, microseconds of the reading, parents (see mark),
---        head revision as read, verdict on the head, '1' if something dirty was left out of what was committed, number of
---        rows, then per row field, revision, verdict; then phantoms.
---        Verdicts: '=' SQL has it, '>' SQL has a newer one
+--        head revision as read, verdict on the head, what holds `flushed through` back ('0' nothing, '1' something dirty was
+--        left out of what was committed, '2' so was a row of a piece before this; '-' it is not the last piece of the scope),
+--        number of rows, then per row field, revision, verdict; then phantoms.
+--        Verdicts: '=' SQL has it, '>' SQL has a newer one.  Only the last piece settles the head, the claim and what follows
 -- Reply  per scope: {'ok', marks left, rows acknowledged, refused field...} {'stale'}: another incarnation, nothing was changed
 --        {'register', 1}; refused '!' is the head; '?' .. field: the field is missing or older than what was committed
 -- Guards R7 (a refusal is never acknowledged, but flags the scope), R10 (flushed letters go, dead ones hold back), R8 (by version; re-arms; honest age; flushed through,
@@ -36,17 +37,19 @@ local function leave(member, parents)
   end
 end
 
--- R10: letters that were flushed go.  Whether something was refused that is no letter yet: it is no younger for that.
-local function is_suspect(member, hash, dirty, gone, has_head)
+-- R10: letters that were flushed go.
+local function drop_letters(member, gone, has_head)
   local letters = {}
   for _, field in ipairs(gone) do
     if field ~= '!' then letters[#letters + 1] = member .. field end
   end
   in_chunks('HDEL', base .. 'dead', letters)
   if has_head and call('HDEL', base .. 'dead', member .. '!') == 1 then wake_namespaces(base, string.sub(member, 2)) end
-  local marks = call('SMEMBERS', dirty)
-  local values = values_of(hash, marks)
-  return next(letters_of(base, member, marks, values, '0') or {})
+end
+
+-- R10: whether something was refused that is no letter yet: it is no younger for that.
+local function is_suspect(member, dirty)
+  return next(letters_of(base, member, call('SMEMBERS', dirty), '0') or {})
 end
 
 local function acknowledge(hash, at)
@@ -59,8 +62,8 @@ local function acknowledge(hash, at)
   if current ~= inc or h[1] ~= inc then return {'stale'} end
 
   local dirty, cleared, purged = base .. 'd:' .. member, h[5] or ZERO, h[6] or ZERO
-  local refused, gone, dropped, acknowledged, holds_back = {}, {}, {}, 0, ARGV[at + 7] == '1'
-  local stays_old = false
+  local refused, gone, dropped, acknowledged = {}, {}, {}, 0
+  local is_last, holds_back, stays_old = ARGV[at + 7] ~= '-', ARGV[at + 7] ~= '0', ARGV[at + 7] == '2'
   for i = 1, rows do
     local row, value = first_row + 3 * i - 3, h[7 + i]
     local field, revision, here = asked[7 + i], ARGV[row + 1], value and string.sub(value, 1, 9)
@@ -87,12 +90,13 @@ local function acknowledge(hash, at)
     local value = call('HGET', hash, ARGV[i])
     if not value or not is_above(value, cleared) then gone[#gone + 1] = ARGV[i] end
   end
-  if head_verdict == '=' then
+  local has_head = is_last and head_verdict == '='
+  if has_head then
     if h[3] == head_revision then
       gone[#gone + 1] = '!'
       leave(member, ARGV[at + 4])
     end
-  elseif h[2] == R then
+  elseif is_last and h[2] == R then
     refused[#refused + 1] = '!'
     holds_back, stays_old = true, true
   end
@@ -102,18 +106,22 @@ local function acknowledge(hash, at)
   if #refused > 0 then call('HSET', hash, 'y', '1') end -- R7, R17: to be compared with SQL
   if purged ~= (h[6] or ZERO) then call('HSET', hash, 'p', purged) end
 
+  rows_flushed = rows_flushed + acknowledged
+  if has_letters then drop_letters(member, gone, has_head) end
   local left = call('SCARD', dirty)
-  if has_letters and is_suspect(member, hash, dirty, gone, head_verdict == '=') then stays_old = true end
-  if not holds_back and is_above(R, h[4] or ZERO) then call('HSET', hash, 'f', R) end
-  claims[#claims + 1] = 'c:' .. member
-  if left == 0 then
-    clean[#clean + 1] = member
-    unpin(base, member, hash, h[7] and ARGV[3] or ARGV[2])
-  elseif not rest(ctl, base, member, hash) then
-    call('ZADD', base .. 'dirty', now() + delay, member)
-    if not stays_old then call('ZADD', base .. 'since', read_at, member) end
+  if is_last then
+    if has_letters and is_suspect(member, dirty) then stays_old = true end
+    if not holds_back and is_above(R, h[4] or ZERO) then call('HSET', hash, 'f', R) end
+    flushes = flushes + 1
+    claims[#claims + 1] = 'c:' .. member
+    if left == 0 then
+      clean[#clean + 1] = member
+      unpin(base, member, hash, h[7] and ARGV[3] or ARGV[2])
+    elseif not rest(ctl, base, member, hash) then
+      call('ZADD', base .. 'dirty', now() + delay, member)
+      if not stays_old then call('ZADD', base .. 'since', read_at, member) end
+    end
   end
-  flushes, rows_flushed = flushes + 1, rows_flushed + acknowledged
   local reply = {'ok', left, acknowledged}
   for i, field in ipairs(refused) do reply[3 + i] = field end
   return reply

@@ -65,7 +65,7 @@ for _, namespace in ipairs(call('SMEMBERS', base .. 'ns:' .. session)) do
   end
   drop_scope(ctl, base, namespace, 0) -- its session is dirty
 end
-call('DEL', base .. 'temp:' .. session, base .. 'ns:' .. session)
+call('UNLINK', base .. 'temp:' .. session, base .. 'ns:' .. session)
 call('HDEL', ctl, 'l:' .. member)
 announce(base .. 'w:' .. member, 'x', revision, h[2], inc, {})
 local f, living = h[5] or ZERO, tonumber(h[7] or -1)

@@ -15,13 +15,9 @@ local marks = call('SCARD', base .. 'd:' .. member)
 local dead, waits = {}, marks > 0
 if call('EXISTS', base .. 'dead') == 1 then
   local fields = call('SMEMBERS', base .. 'd:' .. member)
-  local values = values_of(KEYS[2], fields)
-  local found = letters_of(base, member, fields, values, '1') or {}
-  for i, field in ipairs(fields) do
-    if found[field] then
-      dead[#dead + 1] = field
-      dead[#dead + 1] = string.sub(values[i], 1, 9)
-    end
+  for field, revision in pairs(letters_of(base, member, fields, '1') or {}) do
+    dead[#dead + 1] = field
+    dead[#dead + 1] = revision
   end
   waits = marks > #dead / 2
   if is_headless(base, member, h[3]) then

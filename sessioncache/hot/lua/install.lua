@@ -19,7 +19,7 @@ destroy_token(KEYS[1], member)
 if ARGV[3] ~= '0' then
   local staged = base .. 'p:' .. member .. ':' .. ARGV[1]
   if call('HLEN', staged) ~= tonumber(ARGV[3]) then -- it has a TTL: a chunk may have been evicted before the next came
-    call('DEL', staged)
+    call('UNLINK', staged)
     return {'retry'}
   end
   call('RENAME', staged, KEYS[2])

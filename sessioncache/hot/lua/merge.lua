@@ -54,7 +54,7 @@ local idle, buried, parents, head_is_dirty, is_replaced, is_new, flushed, purged
 destroy_token(ctl, member)
 if head_is_dirty == '1' then mark(base, member, hash, {'!'}, parents, 0)
 elseif call('SISMEMBER', dirty, '!') == 0 then leave_unflushed(base, member, parents) end
-if is_new == '1' then call('DEL', base .. 'temp:' .. string.sub(member, 2)) end -- R5, R16: temp: keys die with their life
+if is_new == '1' then call('UNLINK', base .. 'temp:' .. string.sub(member, 2)) end -- R5, R16: temp: keys die with their life
 local fields, without = {'i', inc}, {'y'}
 for i = at, #ARGV, 2 do
   if ARGV[i] == 'x' and ARGV[i + 1] == '' then without[#without + 1] = 'x'

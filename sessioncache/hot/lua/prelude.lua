@@ -232,19 +232,23 @@ local function holds_token(ctl, member, inc, token)
   return held and string.match(held, '^(.-)|%d+$') == inc .. '|' .. token
 end
 
--- R10: which of some fields the database refused at the revision that they have ('1' for good: dead letters; '.' ever);
--- nil: it refused nothing in this bucket.
-local function letters_of(base, member, fields, values, kind)
-  local letters = base .. 'dead'
+-- R10: which of some dirty fields the database refused at the revision that they have ('1' for good: dead letters; '.' ever), and that
+-- revision; nil: it refused nothing in this bucket.  Only of those with a letter the value is looked at: all of a scope's are large.
+local function letters_of(base, member, fields, kind)
+  local letters, hash = base .. 'dead', base .. 'h:' .. member
   if call('EXISTS', letters) == 0 then return nil end
-  local dead, names_ = {}, {}
-  for i, field in ipairs(fields) do names_[i] = member .. field end
-  for i = 1, #names_, CHUNK do
-    local last = math.min(i + CHUNK - 1, #names_)
-    for j, letter in ipairs(call('HMGET', letters, unpack(names_, i, last))) do
-      local value = values[i + j - 1]
-      if letter and value and string.sub(letter, 1, 9) == string.sub(value, 1, 9)
-        and (kind == '.' or string.sub(letter, 11, 11) == kind) then dead[fields[i + j - 1]] = true end
+  local dead = {}
+  for i = 1, #fields, CHUNK do
+    local names_, accused, revisions = {}, {}, {}
+    for j = i, math.min(i + CHUNK - 1, #fields) do names_[j - i + 1] = member .. fields[j] end
+    for j, letter in ipairs(call('HMGET', letters, unpack(names_))) do
+      if letter and (kind == '.' or string.sub(letter, 11, 11) == kind) then
+        accused[#accused + 1] = fields[i + j - 1]
+        revisions[#revisions + 1] = string.sub(letter, 1, 9)
+      end
+    end
+    for j, value in ipairs(#accused > 0 and call('HMGET', hash, unpack(accused)) or {}) do
+      if value and string.sub(value, 1, 9) == revisions[j] then dead[accused[j]] = revisions[j] end
     end
   end
   return dead
@@ -286,8 +290,9 @@ end
 local function rest(ctl, base, member, hash)
   if call('EXISTS', base .. 'dead') == 0 then return false end
   if not is_headless(base, member, call('HGET', hash, 'd')) then
+    if call('SCARD', base .. 'd:' .. member) > call('HLEN', base .. 'dead') then return false end
     local marks = call('SMEMBERS', base .. 'd:' .. member)
-    local dead = letters_of(base, member, marks, values_of(hash, marks), '1') or {}
+    local dead = letters_of(base, member, marks, '1') or {}
     for _, field in ipairs(marks) do
       if not dead[field] then return false end
     end
@@ -340,7 +345,7 @@ local function drop_scope(ctl, base, member, ttl)
     letters[#letters + 1] = member .. '!'
     in_chunks('HDEL', base .. 'dead', letters)
   end
-  call('DEL', base .. 'h:' .. member, base .. 'd:' .. member)
+  call('UNLINK', base .. 'h:' .. member, base .. 'd:' .. member)
   call('ZREM', base .. 'dirty', member)
   call('ZREM', base .. 'since', member)
   call('HDEL', ctl, 'c:' .. member, 't:' .. member)
@@ -397,7 +402,7 @@ local function remember(ctl, base, op, ops, lifetime, reply)
     age = age and age + math.max(0, math.min(gap, 5000000)) or 0
     if age >= lifetime then
       which, age = which == '0' and '1' or '0', 0
-      call('DEL', base .. 'ops:' .. which)
+      call('UNLINK', base .. 'ops:' .. which)
     end
     call('HSET', ctl, 'ops', string.format('%s|%.0f|%.0f', which, now(), age))
   end

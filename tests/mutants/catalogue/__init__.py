@@ -13,6 +13,7 @@ from tests.mutants.catalogue import (
     forgetting,
     hydrating,
     idling,
+    large_dirt,
     leasing,
     listing,
     lives,
@@ -33,6 +34,7 @@ from tests.mutants.mutation import Mutation
 MUTATIONS: tuple[Mutation, ...] = (
     *writing.MUTATIONS,
     *flushing.MUTATIONS,
+    *large_dirt.MUTATIONS,
     *hydrating.MUTATIONS,
     *forgetting.MUTATIONS,
     *listing.MUTATIONS,

@@ -463,7 +463,7 @@ MUTATIONS = (
         "a dead letter holds namespaces back",
         "R10",
         "sessioncache/hot/lua/dirt.lua",
-        "return not next(letters_of(base, host, own, values_of(base .. 'h:' .. host, own), '.') or {})",
+        "return not next(letters_of(base, host, call('SMEMBERS', base .. 'd:' .. host), '.') or {})",
         "return true",
         ("gaps/test_namespaces.py::test_a_namespace_is_flushed_where_its_session_has_a_dead_letter",),
     ),

@@ -122,9 +122,9 @@ _LIVES = (
         _LUA + "prelude.lua",
         """    in_chunks('HDEL', base .. 'dead', letters)
   end
-  call('DEL', base .. 'h:' .. member""",
+  call('UNLINK', base .. 'h:' .. member""",
         """  end
-  call('DEL', base .. 'h:' .. member""",
+  call('UNLINK', base .. 'h:' .. member""",
         (_SPACES + "test_a_delete_drops_the_letters_of_its_namespaces",),
     ),
     Mutation(

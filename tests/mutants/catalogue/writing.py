@@ -280,9 +280,11 @@ MUTATIONS = (
         "tombstone of a key dropped before its acknowledgement",
         "R14",
         _LUA + "dirt.lua",
-        "  if with_letters then marks, have",
-        "  for i, field in ipairs(marks) do if #(have[#NAMES + i] or '') == 9 then call('HDEL', hash, field) end end\n"
-        "  if with_letters then marks, have",
+        "  if with_letters then marks = ",
+        "  for i, value in ipairs(values_of(hash, marks)) do\n"
+        "    if value and #value == 9 then call('HDEL', hash, marks[i]) end\n"
+        "  end\n"
+        "  if with_letters then marks = ",
         (_LIVES + "test_the_tombstone_of_a_key_stays_until_it_is_acknowledged",),
     ),
     Mutation(
@@ -369,8 +371,8 @@ MUTATIONS = (
         "temp: keys outlive their session",
         "R16",
         _LUA + "delete.lua",
-        "call('DEL', base .. 'temp:' .. session, base",
-        "call('DEL', base",
+        "call('UNLINK', base .. 'temp:' .. session, base",
+        "call('UNLINK', base",
         (_LIVES + "test_temp_keys_die_with_their_session",),
     ),
     Mutation(
