@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sessioncache.deadline import apart, within
+from sessioncache.durable.reading import Asked
 from sessioncache.entries import Entry
 from sessioncache.errors import (
     DeadLetterError,
@@ -35,12 +37,35 @@ _ASKING = 1.0
 """Seconds that asking for the cause of a time-out may take."""
 
 
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """Writes to a scope that are not known to be durable, and what Redis told last of the scope."""
+
+    ledger: Ledger
+    pending: Pending
+    state: FlushState = field(init=False)
+    marks: int = 0
+    """How much is dirty of the scope; where nothing is, of the session of a namespace."""
+    is_over: bool = False
+    """Whether they need not be waited for any more."""
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether Redis has forgotten nothing since the writes."""
+        return self.state.incarnation == self.pending.incarnation
+
+    def forget(self) -> None:
+        """They need not be remembered any more."""
+        self.ledger.forget(self.pending)
+        self.is_over = True
+
+
 async def flush(tiers: Tiers, ledgers: Iterable[Ledger], seconds: float) -> None:
     """Wait until everything in the ledgers is durable.
 
     Raises FlushTimeoutError, and WriteLostError where Redis forgot a write.
     """
-    todo = [(ledger, pending) for ledger in ledgers for pending in ledger.pending()]
+    todo = _waiting(ledgers)
     loop = asyncio.get_running_loop()
     ends, pause, rounds = loop.time() + seconds, _FIRST_PAUSE, 0
     while True:
@@ -55,48 +80,63 @@ async def flush(tiers: Tiers, ledgers: Iterable[Ledger], seconds: float) -> None
 
 async def prune(tiers: Tiers, ledgers: Iterable[Ledger]) -> None:
     """Forget what is durable by now, without waiting for the rest or for a tier that is away."""
-    todo = [(ledger, pending) for ledger in ledgers for pending in ledger.pending()]
-    for at in range(0, len(todo), _AT_ONCE):
-        part = todo[at : at + _AT_ONCE]
+    for part in _parts(_waiting(ledgers)):
         with suppress(HotTierUnavailableError, DurableTierUnavailableError):
-            for (ledger, pending), state in zip(part, await _states(tiers, part), strict=True):
-                if pending.settled(state) or await _outlived(tiers, pending, state):
-                    ledger.forget(pending)
+            await _ask_redis(tiers, part)
+            unsettled = _forget_settled(part)
+            # Of what Redis does not hold any more as it was when it was written, SQL may show the writes.
+            outlived = [one for one in unsettled if one.state.hash_incarnation != one.pending.incarnation]
+            async for one, evidence in _evidence(tiers, outlived):
+                with suppress(WriteLostError):  # who flushes is told
+                    await _judge(tiers, one, evidence)
 
 
-async def _outlived(tiers: Tiers, pending: Pending, state: FlushState) -> bool:
-    """Whether SQL shows the writes to a scope that Redis does not hold any more as it was when they were made."""
-    if state.hash_incarnation == pending.incarnation:
-        return False
-    with suppress(WriteLostError):  # who flushes is told
-        return await _shown_by_sql(tiers, pending, state, patient=False)
-    return False
+def _waiting(ledgers: Iterable[Ledger]) -> list[_Waiting]:
+    return [_Waiting(ledger, pending) for ledger in ledgers for pending in ledger.pending()]
 
 
-async def _round(tiers: Tiers, todo: list[tuple[Ledger, Pending]], *, patient: bool) -> list[tuple[Ledger, Pending]]:
-    left: list[tuple[Ledger, Pending]] = []
+def _parts(todo: list[_Waiting]) -> Iterator[list[_Waiting]]:
     for at in range(0, len(todo), _AT_ONCE):
-        part, done = todo[at : at + _AT_ONCE], at
+        yield todo[at : at + _AT_ONCE]
+
+
+async def _round(tiers: Tiers, todo: list[_Waiting], *, patient: bool) -> list[_Waiting]:
+    with suppress(HotTierUnavailableError, DurableTierUnavailableError, MemoryFullError):
+        for part in _parts(todo):
+            await _settle(tiers, part, patient=patient)
+    return [one for one in todo if not one.is_over]
+
+
+async def _settle(tiers: Tiers, part: list[_Waiting], *, patient: bool) -> None:
+    """Forget what is durable.  Raises WriteLostError where neither tier has something."""
+    await _ask_redis(tiers, part)
+    for one in part:
+        _check_letters(one.pending, one.state)
+    asked = [one for one in _forget_settled(part) if not (patient and one.is_unchanged and one.state.marks)]
+    async for one, evidence in _evidence(tiers, asked):
         try:
-            states = await _states(tiers, part)
-            for (ledger, pending), state in zip(part, states, strict=True):
-                _check_letters(pending, state)
-                if await _durable(tiers, ledger, pending, state, patient=patient):
-                    ledger.forget(pending)
-                else:
-                    left.append((ledger, pending))
-                done += 1
-        except (HotTierUnavailableError, DurableTierUnavailableError, MemoryFullError):
-            return left + todo[done:]
-    return left
+            await _judge(tiers, one, evidence)
+        except WriteLostError:
+            one.forget()  # it is told once; what is written from now on can be durable again
+            raise
 
 
-async def _durable(tiers: Tiers, ledger: Ledger, pending: Pending, state: FlushState, *, patient: bool) -> bool:
-    try:
-        return pending.settled(state) or await _shown_by_sql(tiers, pending, state, patient=patient)
-    except WriteLostError:
-        ledger.forget(pending)  # it is told once; what is written from now on can be durable again
-        raise
+async def _ask_redis(tiers: Tiers, part: list[_Waiting]) -> None:
+    states = await _flush_states(tiers, [one.pending.place for one in part])
+    for one, state in zip(part, states, strict=True):
+        one.state, one.marks = state, state.marks
+
+
+def _forget_settled(part: list[_Waiting]) -> list[_Waiting]:
+    """Forget what was flushed through; the others."""
+    for one in part:
+        if one.pending.settled(one.state):
+            one.forget()
+    return [one for one in part if not one.is_over]
+
+
+async def _flush_states(tiers: Tiers, places: list[Place]) -> list[FlushState]:
+    return await tiers.perform(lambda: tiers.hot.flush_state(places)) if places else []
 
 
 def _check_letters(pending: Pending, state: FlushState) -> None:
@@ -110,35 +150,32 @@ def _check_letters(pending: Pending, state: FlushState) -> None:
         raise DeadLetterError(f"{told}: see `sessioncache dead list`", keys=tuple(pending.entries))
 
 
-async def _states(tiers: Tiers, part: list[tuple[Ledger, Pending]]) -> list[FlushState]:
-    places = [pending.place for _, pending in part]
-    return await tiers.perform(lambda: tiers.hot.flush_state(places))
+async def _evidence(tiers: Tiers, asked: list[_Waiting]) -> AsyncIterator[tuple[_Waiting, Evidence]]:
+    """What SQL knows of writes, of many at a time."""
+    await _add_marks_of_hosts(tiers, asked)
+    while asked:
+        wanted = [Asked(one.pending.place.ref, list(one.pending.entries), bool(one.pending.whole)) for one in asked]
+        with within(tiers.settings.timeout):
+            found = await tiers.durable.evidence(wanted)
+        for one in zip(asked, found, strict=False):
+            yield one
+        asked = asked[len(found) :]
 
 
-async def _shown_by_sql(tiers: Tiers, pending: Pending, state: FlushState, *, patient: bool) -> bool:
-    """Whether SQL shows the writes; raises WriteLostError where neither tier has them."""
-    unchanged = state.incarnation == pending.incarnation
-    if patient and unchanged and state.marks:
-        return False
-    marks = state.marks or await _marks_of_host(tiers, pending.place)
-    with within(tiers.settings.timeout):
-        ref, keys = pending.place.ref, list(pending.entries)
-        evidence = await tiers.durable.evidence(ref, keys, oldest=bool(pending.whole))
-    if _proves(pending, evidence, clean=unchanged and not state.marks):
-        return True
-    if unchanged and marks:
-        return False
-    await _check_still_hot(tiers, pending, marks)
-    return False
-
-
-async def _marks_of_host(tiers: Tiers, place: Place) -> int:
+async def _add_marks_of_hosts(tiers: Tiers, asked: Iterable[_Waiting]) -> None:
     """How much of the session of a namespace is to be flushed: with its tombstone the namespace is dead, too."""
-    if not place.ref.holder:
-        return 0
-    host = tiers.layout.host(place, place.ref.holder)
-    (state,) = await tiers.perform(lambda: tiers.hot.flush_state([host]))
-    return state.marks
+    spaces = [one for one in asked if one.pending.place.ref.holder and not one.marks]
+    hosts = [tiers.layout.host(one.pending.place, one.pending.place.ref.holder) for one in spaces]
+    for one, state in zip(spaces, await _flush_states(tiers, hosts), strict=True):
+        one.marks = state.marks
+
+
+async def _judge(tiers: Tiers, one: _Waiting, evidence: Evidence) -> None:
+    """Forget what SQL shows; raises WriteLostError where neither tier has it."""
+    if _proves(one.pending, evidence, clean=one.is_unchanged and not one.state.marks):
+        one.forget()
+    elif not (one.is_unchanged and one.marks):
+        await _check_still_hot(tiers, one.pending, one.marks)
 
 
 def _proves(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:

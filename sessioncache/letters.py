@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sessioncache.deadline import within
+from sessioncache.durable.reading import Asked
 from sessioncache.hot.calls import Operation, Part, Refused
 from sessioncache.hot.layout import Place, parents
 from sessioncache.hot.letters import Letters, RawLetter
@@ -68,7 +69,8 @@ class LetterBox:
         if raw.is_head:
             return await self._tiers.backlog.scrub(place, LARGEST)
         with within(self._tiers.settings.timeout):
-            row = (await self._tiers.durable.evidence(place.ref, [raw.key])).rows.get(raw.key)
+            (evidence,) = await self._tiers.durable.evidence([Asked(place.ref, [raw.key])])
+        row = evidence.rows.get(raw.key)
         text = row.text if row else b""
         operation = Operation(b"S" if text else b"D", raw.key, text, encode_revision(raw.revision))
         part = Part(place, [operation], birth=raw.birth if place.ref.kind is ScopeKind.SESSION else b"")

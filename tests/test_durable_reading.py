@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from sessioncache.durable import reading
 from sessioncache.durable.answers import FencedOff
-from sessioncache.durable.tier import DurableTier
+from sessioncache.durable.tier import Asked, DurableTier
 from sessioncache.entries import Entry, Head
 from sessioncache.scopes import ScopeRef
 from tests.durable_helpers import INCARNATION, app, dirt, open_tier, put, session, user, values_of
@@ -109,12 +109,11 @@ async def test_a_commit_between_head_and_rows_is_not_half_seen(
 async def test_evidence_shows_fence_head_and_rows_with_tombstones(tier: DurableTier) -> None:
     await put(tier, dirt(session(), 5, {"k": b"1", "gone": b"2"}))
     await put(tier, dirt(session(), 6, {"gone": b""}, birth=2))
-    evidence = await tier.evidence(session(), ["k", "gone", "never"])
+    evidence, unknown = await tier.evidence([Asked(session(), ["k", "gone", "never"]), Asked(session("none"), [])])
     assert evidence.fence == INCARNATION
     assert evidence.head is not None
     assert (evidence.head.revision, evidence.head.birth) == (6, 2)
     assert evidence.rows == {"k": Entry("k", 5, b"1"), "gone": Entry("gone", 6, b"")}
-    unknown = await tier.evidence(session("none"), [])
     assert (unknown.head, unknown.rows) == (None, {})
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, Select, func, literal_column, select, tuple_
+from sqlalchemy import Row, Select, func, literal_column, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.dates import dated
@@ -35,8 +37,33 @@ _WANTED = {
 }
 _WHICH = ("NOT s.deleted", "s.deleted AND s.revision > w.since")
 """Apart, since each has an index of its own."""
+_EVIDENCE = """
+SELECT w.place, s.key, s.revision, s.deleted, s.value, s.given_at
+FROM {asked} JOIN sessioncache_state AS s ON s.scope_id = w.scope_id AND s.key_id = w.key_id
+"""
+_SIZES = """
+SELECT w.place, sum(length(s.value)) AS size
+FROM {asked} JOIN sessioncache_state AS s ON s.scope_id = w.scope_id AND s.key_id = w.key_id GROUP BY w.place
+"""
+_ASKED = {
+    "sqlite": "(SELECT value ->> 0 AS place, value ->> 1 AS scope_id, value ->> 2 AS key_id FROM json_each(?)) AS w",
+    "postgresql": "(SELECT (one ->> 0)::integer AS place, one ->> 1 AS scope_id, one ->> 2 AS key_id"
+    " FROM json_array_elements(%s::json) AS given(one)) AS w",
+}
+_MOST = 16 * 1024 * 1024
+"""Bytes of values that are evidence at a time."""
 
 StoredRow = Row[*tuple[Any, ...]]
+
+
+class Asked(NamedTuple):
+    """What evidence is asked for."""
+
+    scope: ScopeRef
+    keys: Sequence[str]
+    """Without prefix."""
+    oldest: bool = False
+    """Whether the oldest other living row is asked for, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +121,42 @@ async def read_changes(connection: AsyncConnection, wanted: Sequence[tuple[Scope
     return found
 
 
-async def read_evidence(
-    connection: AsyncConnection, scope: ScopeRef, keys: Sequence[str], *, oldest: bool = False
-) -> Evidence:
-    """What SQL knows of `scope` and of `keys` of it (without prefix); `oldest`: and of its oldest other living row."""
-    fences = await read_fences(connection, [scope.bucket])
-    head = (await _read_heads(connection, [scope])).get(scope.id)
-    asked = _STATE.key_id.in_([key_id(scope.namespace, key) for key in keys])
-    query = select(_STATE.key, _STATE.revision, _STATE.deleted, _STATE.value, _STATE.given_at).where(
-        _STATE.scope_id == scope.rows_id, asked
-    )
-    rows = {row.key: _entry(row) for row in await connection.execute(query)}
-    first = await _read_oldest(connection, scope, head.cleared if head else 0, ~asked) if oldest else None
-    return Evidence(fences.get(scope.bucket), head, rows, first)
+async def read_evidence(connection: AsyncConnection, wanted: Sequence[Asked]) -> list[Evidence]:
+    """What SQL knows of scopes, in their order: of as many as are together of `_MOST` bytes, and of one at least."""
+    wanted = wanted[: await _count_fitting(connection, wanted)]
+    fences = await read_fences(connection, {one.scope.bucket for one in wanted})
+    heads = await _read_heads(connection, [one.scope for one in wanted])
+    found = [Evidence(fences.get(one.scope.bucket), heads.get(one.scope.id), {}) for one in wanted]
+    for row in await _asked_rows(connection, _EVIDENCE, wanted):
+        found[row.place].rows[row.key] = _entry(row)
+    return [
+        replace(evidence, oldest=await _read_oldest(connection, one, evidence.head)) if one.oldest else evidence
+        for one, evidence in zip(wanted, found, strict=True)
+    ]
 
 
-async def _read_oldest(
-    connection: AsyncConnection, scope: ScopeRef, cleared: int, others: ColumnElement[bool]
-) -> int | None:
+async def _count_fitting(connection: AsyncConnection, wanted: Sequence[Asked]) -> int:
+    sizes = {row.place: row.size for row in await _asked_rows(connection, _SIZES, wanted)}
+    through = list(accumulate(sizes.get(place, 0) for place in range(len(wanted))))
+    return max(1, bisect_right(through, _MOST))
+
+
+async def _asked_rows(connection: AsyncConnection, query: str, wanted: Sequence[Asked]) -> Sequence[StoredRow]:
+    """The rows of a query that is about entries; `place`: of which scope."""
+    asked = [
+        (place, one.scope.rows_id, key_id(one.scope.namespace, key))
+        for place, one in enumerate(wanted)
+        for key in one.keys
+    ]
+    text = query.format(asked=_ASKED[connection.dialect.name])
+    found: Sequence[StoredRow] = (await connection.exec_driver_sql(text, (json.dumps(asked),))).all()
+    return found
+
+
+async def _read_oldest(connection: AsyncConnection, one: Asked, head: Head | None) -> int | None:
+    scope, cleared = one.scope, head.cleared if head else 0
     mine = (_STATE.scope_id == scope.rows_id) & (_STATE.namespace == scope.namespace)
+    others = _STATE.key_id.not_in([key_id(scope.namespace, key) for key in one.keys])
     living = select(func.min(_STATE.revision)).where(mine, others, ~_STATE.deleted, _STATE.revision > cleared)
     found: int | None = (await connection.execute(living)).scalar_one()
     return found

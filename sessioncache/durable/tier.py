@@ -16,7 +16,7 @@ from sessioncache.durable.answers import Owned, Swap, Tombstone
 from sessioncache.durable.engine import create_engine, prepare_engine
 from sessioncache.durable.errors import RefusedDataError
 from sessioncache.durable.flushing import FlushResult
-from sessioncache.durable.reading import Evidence
+from sessioncache.durable.reading import Asked, Evidence
 from sessioncache.durable.rights import missing_rights
 from sessioncache.durable.transactions import abandonable, finished, tidy_file, writing
 from sessioncache.durable.transactions import reading as reading_transaction
@@ -27,7 +27,7 @@ from sessioncache.positions import Order, Owner, Position
 from sessioncache.scopes import ScopeRef
 from sessioncache.settings import TOMBSTONE_RETENTION
 
-__all__ = ["DurableTier", "Evidence", "FlushResult"]
+__all__ = ["Asked", "DurableTier", "Evidence", "FlushResult"]
 
 _PATIENCE = 16
 """Time-outs of a statement that one flush may take in all."""
@@ -226,13 +226,13 @@ class DurableTier:
             return await purging.read_purged(connection, buckets)
 
     @_whole
-    async def evidence(self, scope: ScopeRef, keys: Sequence[str], *, oldest: bool = False) -> Evidence:
-        """What SQL knows of a scope and of some of its keys (without prefix), in one snapshot with the fence (R11).
+    async def evidence(self, wanted: Sequence[Asked]) -> list[Evidence]:
+        """What SQL knows of scopes and of some of their keys, in one snapshot with the fences (R11).
 
-        `oldest`: also of its oldest other living row.
+        In their order; of fewer, but of one at least, where that were much at once.
         """
         async with reading_transaction(self.engine) as connection:
-            return await reading.read_evidence(connection, scope, keys, oldest=oldest)
+            return await reading.read_evidence(connection, wanted)
 
     @_whole
     async def namespaces(self, session: ScopeRef) -> list[str]:

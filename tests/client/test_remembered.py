@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import event
+
+from sessioncache import SessionCache
 from sessioncache.durability import prune
+from sessioncache.durable import reading
 from tests.helpers import Urls, connect, drain, evict, raw
 
 
@@ -27,3 +35,46 @@ async def test_what_is_durable_is_forgotten_after_redis_forgot_everything(urls: 
         await prune(cache._tiers, list(cache._ledgers))
         left = {one.place.ref.session for ledger in cache._ledgers for one in ledger.pending()}
         assert left == {"lost", "new"}, "who flushes is told what was lost"
+
+
+@contextmanager
+def statements(cache: SessionCache) -> Iterator[list[str]]:
+    """What a cache asks SQL in the block."""
+    asked: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    engine = cache._tiers.durable.engine.sync_engine
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield asked
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+
+
+async def test_r11_flush_asks_sql_for_many_scopes_at_once(urls: Urls) -> None:
+    async with connect(urls) as cache:
+        for n in range(300):
+            await cache.create(f"u{n}", session_id=f"s{n}", state={"n": n, "user:last": n})
+        await drain(urls)
+        with raw(urls.redis) as client:
+            client.flushall()
+        with statements(cache) as asked:
+            await cache.flush()
+        assert len([one for one in asked if "sessioncache_state" in one]) <= 12
+        assert not cache._ledgers
+
+
+async def test_r11_much_evidence_is_read_piece_by_piece(urls: Urls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_MOST", 1_000)
+    async with connect(urls) as cache:
+        made = [await cache.create("ada", session_id=f"s{n}", state={"n": str(n) * 400}) for n in range(9)]
+        await made[4].namespace("tools").set("n", "x" * 2_000)
+        await drain(urls)
+        with raw(urls.redis) as client:
+            client.flushall()
+        with statements(cache) as asked:
+            await cache.flush()
+        assert 5 <= len([one for one in asked if "s.given_at" in one]) <= 8
+        assert not cache._ledgers
