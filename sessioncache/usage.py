@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _LEARN_AGAIN = 300.0
 """Seconds after which a process looks again how long apps keep their sessions."""
 _LEARN_PATIENCE = 5.0
+_NOTE_AGAIN = 5.0
+"""Seconds for which nothing is noted where it could not be: Redis is away, or refuses writes."""
 _APP_ID = 32
 """Bytes of an app's id, with which a session's `parents` begin."""
 
@@ -44,6 +46,7 @@ class Usage:
         self._learning: asyncio.Task[None] | None = None
         self._ahead: float | None = None
         """Microseconds by which the clock of Redis is ahead of our own."""
+        self._note_from = 0.0
 
     def keep(self, org: str, app: str, seconds: float) -> None:
         """An app keeps its sessions for so long (0: for ever).  Of several times that were told the shortest counts."""
@@ -63,6 +66,14 @@ class Usage:
     def tell(self, micros: int) -> None:
         """What the clock of Redis says now."""
         self._ahead = micros - monotonic() * 1_000_000
+
+    def may_note(self) -> bool:
+        """Whether it was not tried in vain just now."""
+        return monotonic() >= self._note_from
+
+    def put_off(self) -> None:
+        """It could not be noted: each try costs a round trip."""
+        self._note_from = monotonic() + _NOTE_AGAIN
 
     def learn(self) -> None:
         """See to it that this process knows how long apps keep their sessions: others may set it."""
@@ -102,9 +113,13 @@ class InUse:
     async def note(self, tiers: Tiers) -> None:
         """The session was used: have it noted if that is due.  Where it cannot be, it is tried again a while later."""
         interval, now = tiers.usage.interval(self._app), tiers.usage.now()
-        if interval is None or now < max(decode_revision(self._last), self._asked) + interval:
+        is_due = interval is not None and now >= max(decode_revision(self._last), self._asked) + interval
+        if interval is None or not is_due or not tiers.usage.may_note():
             return
         self._asked = (0 if now == inf else now) - interval + interval / PARTS
-        with suppress(SessionCacheError, Unready, Gone), within(tiers.settings.timeout):
-            self._asked = await tiers.hot.use(self._place, self._birth, int(interval))
-            tiers.usage.tell(int(self._asked))
+        try:
+            with suppress(Unready, Gone), within(tiers.settings.timeout):
+                self._asked = await tiers.hot.use(self._place, self._birth, int(interval))
+                tiers.usage.tell(int(self._asked))
+        except SessionCacheError:
+            tiers.usage.put_off()
