@@ -171,9 +171,9 @@ async def test_a_held_row_lock_ends_as_unavailable(postgresql_url: str) -> None:
         async with tier.engine.begin() as holder:
             await holder.execute(text("SELECT 1 FROM sessioncache_state FOR UPDATE"))
             begun = time.monotonic()
-            with pytest.raises(DurableTierUnavailableError, match=r"55P03|57014"):
+            with pytest.raises(DurableTierUnavailableError, match=r"hold a lock .*55P03"):
                 await put(tier, dirt(session(), 6, {"k": b"2"}))
-            assert 0.3 < time.monotonic() - begun < 3
+            assert 0.25 < time.monotonic() - begun < 3
         assert await put(tier, dirt(session(), 6, {"k": b"2"})) == [(6, [6])]
 
 

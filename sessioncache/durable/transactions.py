@@ -23,9 +23,11 @@ from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 T = TypeVar("T")
 
 _TIMEOUTS = (
-    "SELECT set_config('lock_timeout', ms, true), set_config('statement_timeout', ms, true),"
+    "SELECT set_config('lock_timeout', %s, true), set_config('statement_timeout', ms, true),"
     " set_config('idle_in_transaction_session_timeout', ms, true) FROM CAST(%s AS text) AS ms"
 )
+_OF_A_STATEMENT = 0.75
+"""The part of its time that a statement waits for a lock: after all of it, it is told to take long, whatever the cause."""
 _MARK = "sessioncache_busy_timeout"
 VACUUM_BYTES = 128 * 1024 * 1024
 """Largest file of SQLite that is rebuilt after an erasure, which takes about a second and holds writers up."""
@@ -82,8 +84,8 @@ async def abandonable(work: Coroutine[Any, Any, T]) -> T:
 async def writing(engine: AsyncEngine, lock_timeout: float | None) -> AsyncIterator[AsyncConnection]:
     """One transaction that writes, committed at the end of the block.
 
-    `lock_timeout` (seconds) bounds each wait for a lock, each statement and each idle stretch, so that a stopped
-    process holds no rows for longer; None: no bound.  SQLite has only the first of the three.
+    `lock_timeout` (seconds) bounds each statement and each idle stretch, so that a stopped process holds no rows for
+    longer, and a wait for a lock, which ends sooner yet; None: no bound.  SQLite has only the last of the three.
     """
     with translated():
         async with engine.connect() as connection:
@@ -132,7 +134,8 @@ async def _begin_postgresql(connection: AsyncConnection, lock_timeout: float | N
     # Whether transactions may write is the operator's to say: a database that is set read-only is left alone.
     await connection.execution_options(isolation_level="READ COMMITTED")
     if lock_timeout is not None:
-        await connection.exec_driver_sql(_TIMEOUTS, (str(max(1, round(lock_timeout * 1000))),))
+        seconds = (_OF_A_STATEMENT * lock_timeout, lock_timeout)
+        await connection.exec_driver_sql(_TIMEOUTS, tuple(str(max(1, round(one * 1000))) for one in seconds))
 
 
 async def _begin_sqlite(connection: AsyncConnection, begin: str, lock_timeout: float | None) -> None:

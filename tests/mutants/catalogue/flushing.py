@@ -155,6 +155,14 @@ MUTATIONS = (
         (_SQL + "test_a_stopped_transaction_loses_its_locks_in_time",),
     ),
     Mutation(
+        "a wait for a lock is told as a statement that took too long",
+        "R10",
+        _DURABLE + "transactions.py",
+        "_OF_A_STATEMENT = 0.75",
+        "_OF_A_STATEMENT = 1.5",
+        ("test_durable_flush.py::test_a_held_row_lock_ends_as_unavailable",),
+    ),
+    Mutation(
         "an outage makes letters",
         "R10",
         _DURABLE + "errors.py",
