@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +17,7 @@ from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableE
 from sessioncache.hot.calls import Gone, Token, TokenLost, Unready
 from sessioncache.hot.layout import Place, fields_of, user_field
 from sessioncache.hot.tier import HotTier
-from sessioncache.loading import Loadings
+from sessioncache.loading import Loadings, Progress
 from sessioncache.readings import Readings
 from sessioncache.registrar import Registrar
 from sessioncache.revisions import decode_revision, encode_revision
@@ -74,10 +74,12 @@ class Hydrator:
 
     async def _share(self, place: Place) -> None:
         """Calls of this process that want the same scope wait for one loading of it, and share its outcome."""
-        await self._loadings.share(place, lambda: self._load(place))
+        await self._loadings.share(place, lambda progress: self._load(place, progress))
 
-    async def _load(self, place: Place) -> None:
-        async with self._reading(place) as found:
+    async def _load(self, place: Place, progress: Progress) -> None:
+        async with AsyncExitStack() as reading:
+            with progress.asking_sql():  # or another process, which does
+                found = await reading.enter_async_context(self._reading(place))
             if found is None:
                 return
             if place.ref.kind is ScopeKind.SESSION and found.is_free:

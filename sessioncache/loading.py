@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 
 from sessioncache.deadline import seconds_left, within
-from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.hot.layout import Place
 
 _LONGEST = 30.0
 """Seconds that a loading may take: the slowest scope within the limits, on a slow link and a busy database."""
 _TO_END = 1.0
 """Seconds that loadings have to give their tokens back when the cache is closed."""
+
+
+class Progress:
+    """Which tier a loading waits for: who does not wait longer is told."""
+
+    def __init__(self) -> None:
+        self._asks_sql = False
+
+    @contextmanager
+    def asking_sql(self) -> Iterator[None]:
+        """What is waited for in the block is the database, else it is Redis."""
+        self._asks_sql = True
+        try:
+            yield
+        finally:
+            self._asks_sql = False
+
+    def late(self) -> Exception:
+        """That it takes too long."""
+        if self._asks_sql:
+            return DurableTierUnavailableError("the scope could not be loaded from the database in time")
+        return HotTierUnavailableError("Redis did not answer in time while a scope was made ready in it")
 
 
 class Loadings:
@@ -23,21 +46,23 @@ class Loadings:
     """
 
     def __init__(self) -> None:
-        self._running: dict[Place, asyncio.Task[None]] = {}
+        self._running: dict[Place, tuple[asyncio.Task[None], Progress]] = {}
 
-    async def share(self, place: Place, load: Callable[[], Awaitable[None]]) -> None:
+    async def share(self, place: Place, load: Callable[[Progress], Awaitable[None]]) -> None:
         """Wait for the loading of a scope, which `load` begins if there is none; its outcome.
 
-        DurableTierUnavailableError where it takes longer than the caller waits.
+        DurableTierUnavailableError, or HotTierUnavailableError, where it takes longer than the caller waits.
         """
-        loading = self._running.get(place)
-        if loading is None:
-            loading = asyncio.get_running_loop().create_task(_run(load), context=Context())
-            self._running[place] = loading
+        if place in self._running:
+            loading, progress = self._running[place]
+        else:
+            progress = Progress()
+            loading = asyncio.get_running_loop().create_task(_run(load, progress), context=Context())
+            self._running[place] = loading, progress
             loading.add_done_callback(lambda done: self._end(place, done))
         done, _ = await asyncio.wait({loading}, timeout=seconds_left())
         if not done:
-            raise DurableTierUnavailableError("the scope could not be loaded from the database in time")
+            raise progress.late()
         loading.result()
 
     def _end(self, place: Place, done: asyncio.Task[None]) -> None:
@@ -47,13 +72,13 @@ class Loadings:
 
     async def aclose(self) -> None:
         """End what is under way."""
-        running = list(self._running.values())
+        running = [loading for loading, _ in self._running.values()]
         for loading in running:
             loading.cancel()
         if running:
             await asyncio.wait(running, timeout=_TO_END)
 
 
-async def _run(load: Callable[[], Awaitable[None]]) -> None:
+async def _run(load: Callable[[Progress], Awaitable[None]], progress: Progress) -> None:
     with within(_LONGEST):
-        await load()
+        await load(progress)

@@ -15,7 +15,7 @@ from sessioncache.hot.calls import Need, Unready
 from sessioncache.hot.layout import Place
 from sessioncache.hot.merging import Merging, Taken
 from sessioncache.hot.reconciling import Looked, Merged, MoreNeededError, reconcile, stamp_anew
-from sessioncache.loading import Loadings
+from sessioncache.loading import Loadings, Progress
 from sessioncache.registrar import Registrar
 
 if TYPE_CHECKING:
@@ -45,26 +45,26 @@ class Revalidator:
         Calls of this process that want the same scope wait for one attempt.  Unready where something else has to be
         made ready first.
         """
-        await self._loadings.share(place, lambda: self._revalidate(place))
+        await self._loadings.share(place, lambda progress: self._revalidate(place, progress))
 
     async def aclose(self) -> None:
         """End what is under way."""
         await self._loadings.aclose()
 
-    async def _revalidate(self, place: Place) -> None:
+    async def _revalidate(self, place: Place, progress: Progress) -> None:
         (taken,) = await self._merging.take_tokens([place])
         if isinstance(taken, Unready):
             raise taken
         if isinstance(taken, float):
             await asyncio.sleep(min(taken, random.uniform(_WAIT / 4, _WAIT)))
         elif taken is not None:
-            await self._settle([taken])
+            await self._settle([taken], progress)
 
     async def revalidate_all(self, places: Sequence[Place]) -> None:
         """Make one attempt at each of many scopes; leaves out those that others are at, or that are not ready."""
         for at in range(0, len(places), _AT_ONCE):
             taken = await self._merging.take_tokens(places[at : at + _AT_ONCE])
-            await self._settle([one for one in taken if isinstance(one, Taken)])
+            await self._settle([one for one in taken if isinstance(one, Taken)], Progress())
 
     async def stamp(
         self, places: Sequence[Place], before: Mapping[int, str], marked: list[int]
@@ -81,7 +81,7 @@ class Revalidator:
         for at in range(0, len(places), _AT_ONCE):
             part = places[at : at + _AT_ONCE]
             taken = await self._merging.take_tokens(part)
-            settled = await self._settle([one for one in taken if isinstance(one, Taken)], before)
+            settled = await self._settle([one for one in taken if isinstance(one, Taken)], Progress(), before)
             marked += filter(None, settled.values())
             done = {token for token, marks in settled.items() if marks is not None}
             for place, one in zip(part, taken, strict=True):
@@ -91,20 +91,24 @@ class Revalidator:
                     left.append(place)
         return left, cold
 
-    async def _settle(self, taken: Sequence[Taken], before: Mapping[int, str] | None = None) -> dict[bytes, int]:
+    async def _settle(
+        self, taken: Sequence[Taken], progress: Progress, before: Mapping[int, str] | None = None
+    ) -> dict[bytes, int]:
         """Bring scopes together with what SQL has; token -> marks that are left of those that were settled."""
         settled: dict[bytes, int] = {}
         try:
             with self._merging.kept(taken):
                 looks = await self._merging.look(taken)
                 seen = [(one, looked) for one, looked in zip(taken, looks, strict=True) if looked]
-                jobs = await self._reconciled(seen, before)
+                with progress.asking_sql():
+                    jobs = await self._reconciled(seen, before)
                 left = await self._merging.carry_out(jobs)
             settled = {job[0].token: marks for job, marks in zip(jobs, left, strict=True) if marks is not None}
             if before is None:
                 await self._report([made for one, _, made in jobs if one.token in settled])
         except FencedOff as fenced:
-            await self._registrar.register(fenced.buckets)
+            with progress.asking_sql():
+                await self._registrar.register(fenced.buckets)
         finally:
             unused = [one for one in taken if one.token not in settled]
             if unused:

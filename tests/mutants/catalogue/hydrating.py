@@ -39,8 +39,8 @@ MUTATIONS = (
         "a loading has the deadline of who began it",
         "R13",
         "sessioncache/loading.py",
-        "create_task(_run(load), context=Context())",
-        "create_task(load())  # type: ignore[arg-type]",
+        "create_task(_run(load, progress), context=Context())",
+        "create_task(load(progress))  # type: ignore[arg-type]",
         (_SLOW + "test_who_gives_up_does_not_end_the_loading",),
     ),
     Mutation(
