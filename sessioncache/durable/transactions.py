@@ -27,7 +27,7 @@ _TIMEOUTS = (
     " set_config('idle_in_transaction_session_timeout', ms, true) FROM CAST(%s AS text) AS ms"
 )
 _OF_A_STATEMENT = 0.75
-"""The part of its time that a statement waits for a lock: after all of it, it is told to take long, whatever the cause."""
+"""The part of its time that a statement waits for a lock: else that time is told, whatever it waits for."""
 _MARK = "sessioncache_busy_timeout"
 VACUUM_BYTES = 128 * 1024 * 1024
 """Largest file of SQLite that is rebuilt after an erasure, which takes about a second and holds writers up."""
