@@ -146,6 +146,7 @@ class SessionCache:
     ) -> Session:
         """Create a session with its initial state (keys may bear prefixes), in one atomic step.
 
+        Its private keys may be as many as a session may have: much is stored in pieces first, which nobody sees.
         SessionExistsError, and nothing is changed, if a session of this user has the id.
         """
         generated = session_id is None

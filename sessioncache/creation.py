@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sessioncache.entries import Head
 from sessioncache.errors import (
@@ -15,8 +15,10 @@ from sessioncache.errors import (
 from sessioncache.handle import raise_refusal
 from sessioncache.hot.calls import Operation, Part, Refused, Taken, Written, WrittenPart
 from sessioncache.ledger import Ledger
+from sessioncache.limits import check_call, size_of
 from sessioncache.names import KeyScope, split_key
 from sessioncache.session import Session, SessionPlaces
+from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS
 from sessioncache.tiers import Tiers
 from sessioncache.upkeep import check_title
 from sessioncache.vacancy import Vacancy
@@ -74,7 +76,7 @@ class Creation:
         head = Head(ref.org, ref.app, ref.user, ref.session, revision=0, title=self._title)
         whole = [self._places.by_scope[scope] for scope in _SHARED]
         return await self._vacancy.fill(
-            lambda token, known: self._tiers.hot.create(parts, head, token=token, known=known, whole=whole)
+            lambda token, known: self._tiers.births.create(parts, head, token=token, known=known, whole=whole)
         )
 
 
@@ -84,6 +86,7 @@ def _parts(places: SessionPlaces, state: Mapping[str, Json]) -> dict[KeyScope, P
     for key, value in state.items():
         scope, name = split_key(key)
         operations.setdefault(scope, []).append(Operation(b"S", name, encode_value(key, value)))
+    _check_limits(operations)
     return {
         scope: Part(
             places.by_scope[scope],
@@ -93,3 +96,14 @@ def _parts(places: SessionPlaces, state: Mapping[str, Json]) -> dict[KeyScope, P
         )
         for scope, changes in operations.items()
     }
+
+
+def _check_limits(operations: Mapping[KeyScope, Sequence[Operation]]) -> None:
+    """What is private comes in pieces, if it is much; what is shared, or `temp:`, has to go into one script."""
+    check_call(changes for scope, changes in operations.items() if scope is not KeyScope.SESSION)
+    own = operations[KeyScope.SESSION]
+    if len(own) > MAX_SCOPE_KEYS or size_of([own]) > MAX_SCOPE_BYTES:
+        raise LimitExceededError(
+            f"a session has at most {MAX_SCOPE_KEYS} private keys and {MAX_SCOPE_BYTES} bytes of values as JSON;"
+            " nothing was created"
+        )

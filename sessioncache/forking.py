@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from sessioncache.errors import SessionExistsError
 from sessioncache.handle import raise_refusal
-from sessioncache.hot.calls import Operation, Part, Refused, Taken, Wanted, Written
-from sessioncache.hot.forking import Fork, MoreNamespaces, Spaces
+from sessioncache.hot.births import Birth, ensure_time_left, gathered
+from sessioncache.hot.calls import Content, Operation, Part, PiecesLost, Refused, Taken, Wanted, Written
+from sessioncache.hot.forking import Fork, MoreNamespaces, Spaces, TooLarge
 from sessioncache.hot.layout import Place
 from sessioncache.ledger import Ledger
 from sessioncache.names import check_name, new_session_id
@@ -35,6 +37,10 @@ class Forker:
         # No session comes into being whose state could not be read.
         self._shared = [place(user_ref(n, ref.org, ref.app, ref.user)), place(app_ref(n, ref.org, ref.app))]
         self._namespaces: list[str] = []
+        self._is_large = False
+        """Whether the parent is too large for one script."""
+        self._stored: list[Birth] = []
+        """What was stored of it in pieces then."""
 
     async def run(self) -> Written:
         """Fork; the revision of the write is the new session's birth.
@@ -71,22 +77,48 @@ class Forker:
     async def _fork(self, spaces: Spaces, token: bytes, known: bytes) -> Written | Refused:
         pairs = [(self._space(self._parent.ref, n), self._space(self.child.ref, n)) for n in self._namespaces]
         fork = Fork(self._parent, self.child, spaces, pairs, self._lease)
-        return await self._tiers.forking.fork(fork, token=token, known=known)
+        if not self._is_large:
+            try:
+                return await self._tiers.forking.fork(fork, token=token, known=known)
+            except TooLarge:
+                self._is_large = True
+        while True:
+            with suppress(PiecesLost):
+                return await self._in_pieces(fork, token, known)
+            ensure_time_left()
+
+    async def _in_pieces(self, fork: Fork, token: bytes, known: bytes) -> Written | Refused:
+        """Read the parent with its namespaces, as they are at one moment, and fork what is stored in pieces of it."""
+        wanted = [Wanted(self._parent, birth=fork.spaces.birth), *(Wanted(one) for one, _ in fork.pairs)]
+        own, *spaces = [one for one in await self._tiers.hot.read_large(wanted) if one is not None]
+        if own.fields.get(b"l", b"") != fork.spaces.mark:
+            raise MoreNamespaces
+        found = [(pair, space) for pair, space in zip(fork.pairs, spaces, strict=True) if space.entries]
+        scopes = [Birth(fork.child, _texts(own)), *(Birth(child, _texts(space)) for (_, child), space in found)]
+        self._stored = scopes
+        async with gathered(self._tiers.link, token, known, scopes) as pieces:
+            ready = replace(fork, pairs=[pair for pair, _ in found], pieces=pieces)
+            return await self._tiers.forking.fork(ready, token=token, known=known)
 
     def _space(self, session: ScopeRef, name: str) -> Place:
         return self._tiers.layout.place(namespace_ref(session, name))
 
     async def note(self, ledger: Ledger, written: Written) -> None:
         """Note in the ledger what has to become durable: what the fork wrote is told apart by its revision.  Gone."""
-        places = [self.child, *(self._space(self.child.ref, name) for name in self._namespaces)]
-        wanted = [Wanted(place, birth=written.revision if place is self.child else b"") for place in places]
-        contents = await self._tiers.perform(lambda: self._tiers.hot.read(wanted))
-        for place, content in zip(places, contents, strict=True):
-            part = Part(place, _operations(content.entries, written.revision))
+        for place, texts in self._stored or await self._copied(written.revision):
+            part = Part(place, [Operation(b"S", key, text) for key, text in texts.items()])
             if part.operations or place is self.child:
                 done = written.parts[0]._replace(flushed_through=ZERO, results=[b""] * len(part.operations))
                 ledger.note([part], Written(written.revision, [done]), life=place is self.child)
 
+    async def _copied(self, birth: bytes) -> list[Birth]:
+        """What the script copied, as far as it was not written since.  Gone."""
+        places = [self.child, *(self._space(self.child.ref, name) for name in self._namespaces)]
+        wanted = [Wanted(place, birth=birth if place is self.child else b"") for place in places]
+        contents = await self._tiers.perform(lambda: self._tiers.hot.read(wanted))
+        return [Birth(place, _texts(content, birth)) for place, content in zip(places, contents, strict=True)]
 
-def _operations(entries: Mapping[str, bytes], revision: bytes) -> list[Operation]:
-    return [Operation(b"S", key, value[DIGITS:]) for key, value in entries.items() if value[:DIGITS] == revision]
+
+def _texts(content: Content, revision: bytes = b"") -> dict[str, bytes]:
+    """The texts of all keys, or of those that bear a revision."""
+    return {key: value[DIGITS:] for key, value in content.entries.items() if value.startswith(revision)}

@@ -34,6 +34,7 @@ T = TypeVar("T")
 _PREFIX = {KeyScope.SESSION: "", KeyScope.USER: USER_PREFIX, KeyScope.APP: APP_PREFIX, KeyScope.TEMP: TEMP_PREFIX}
 
 
+_SHARED = (KeyScope.USER, KeyScope.APP)
 _MOVING = (b"r", b"v", b"u", b"t", b"m", b"k")
 """Head fields that change within a life."""
 
@@ -109,12 +110,17 @@ class Session(Handle):
         title: str,
     ) -> Session:
         """The handle of a session that was just created, with the shared keys that were read behind it."""
-        digits = written.revision
+        digits = written.birth or written.revision
         head = {b"b": digits, b"v": digits, b"u": digits, b"t": title.encode()}
         head |= {name: text.encode() for name, text in _identity(places.session).items()}
         session = cls(tiers, open_ledger, places, head)
         session._known.born(KeyScope.SESSION, digits)
-        session._note(parts, written, life=True)
+        if written.birth:  # what is shared has another revision than what is private
+            private, shared = _halves(parts, written)
+            session._note(*private, life=True)
+            session._note(*shared)
+        else:
+            session._note(parts, written, life=True)
         for scope, done in zip(parts, written.parts, strict=True):
             if done.content is not None:
                 session._take(0, scope, done.content)
@@ -317,6 +323,16 @@ class Session(Handle):
     def _changed(self, revision: bytes) -> None:
         self._head[b"u"] = revision
         self._in_use.seen(self._head)
+
+
+def _halves(parts: Mapping[KeyScope, Part], written: Written) -> list[tuple[dict[KeyScope, Part], Written]]:
+    """A create as two writes: of what is private, at the birth, and of what is shared."""
+    halves = []
+    for scopes, revision in (((KeyScope.SESSION, KeyScope.TEMP), written.birth), (_SHARED, written.revision)):
+        own = {scope: part for scope, part in parts.items() if scope in scopes}
+        done = [done for scope, done in zip(parts, written.parts, strict=True) if scope in scopes]
+        halves.append((own, Written(revision, done)))
+    return halves
 
 
 async def open_session(

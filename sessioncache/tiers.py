@@ -13,6 +13,7 @@ from sessioncache.deadline import seconds_left, within
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, MemoryFullError
 from sessioncache.home import Home
 from sessioncache.hot.backlog import Backlog
+from sessioncache.hot.births import Births
 from sessioncache.hot.calls import Need, Unready, UnreadyBuckets
 from sessioncache.hot.faults import is_final, is_repeatable
 from sessioncache.hot.forking import Forking
@@ -72,6 +73,7 @@ class Tiers:
         idle_ttl = idle_ttl if settings.idle_ttl is None else settings.idle_ttl
         self._agreed = False
         self.hot = HotTier(link, self.layout, idle_ttl=idle_ttl, temp_ttl=settings.temp_ttl)
+        self.births = Births(self.hot)
         self.forking = Forking(self.hot)
         self.leases = Leases(link)
         self.listener = Listener(link)

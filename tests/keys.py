@@ -41,6 +41,7 @@ _KINDS: dict[str, tuple[str, str]] = {
     "spaces": ("set", ""),
     "erased": ("hash", ""),
     "p": ("hash", f"{_MEMBER}:[0-9a-f]+"),
+    "p:d": ("set", f"{_MEMBER}:[0-9a-f]+:d"),
 }
 """Kind of key -> its type, and what may follow."""
 
@@ -94,7 +95,7 @@ def offences(dump: Dump, layout: Layout | None = None, *, foreign: bool = False)
             yield from _expect(key, held, "hash", expires=False)
             continue
         found = _KEY.fullmatch(key)
-        declared = _KINDS.get(found["kind"]) if found else None
+        declared = _KINDS.get(_kind(found)) if found else None
         if found is None or declared is None or not re.fullmatch(declared[1], found["rest"] or "", re.DOTALL):
             if not foreign:
                 yield f"{key}: not a key of ours"
@@ -106,6 +107,12 @@ def offences(dump: Dump, layout: Layout | None = None, *, foreign: bool = False)
         yield from _Bucket(base, dump).offences()
     if layout is not None:
         yield from _outside(dump, layout)
+
+
+def _kind(found: re.Match[str]) -> str:
+    """The kind of a key; the marks of what is stored in pieces have a kind of their own."""
+    are_marks = found["kind"] == "p" and (found["rest"] or "").endswith(":d")
+    return found["kind"] + ":d" if are_marks else found["kind"]
 
 
 def _outside(dump: Dump, layout: Layout) -> Iterator[str]:

@@ -67,6 +67,20 @@ class TokenLost(Exception):  # noqa: N818 - a signal
     """The token under which SQL was read is no longer held: read again."""
 
 
+class PiecesLost(Exception):  # noqa: N818 - a signal
+    """What was gathered in pieces is not all there, or outdated: gather it again."""
+
+
+class Gathered(NamedTuple):
+    """What lies ready in pieces, to be born by one script (see `births.py`)."""
+
+    birth: bytes
+    """The revision that all of it bears."""
+    name: bytes
+    counts: Sequence[tuple[int, int, str]]
+    """Of each scope, the session first: keys, bytes of them, and the namespace."""
+
+
 class Operation(NamedTuple):
     """One key's change."""
 
@@ -126,6 +140,8 @@ class Written(NamedTuple):
 
     revision: bytes
     parts: list[WrittenPart]
+    birth: bytes = b""
+    """The revision of the private keys of a new session, where that is another one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sessioncache.hot.calls import Refused, Taken, TokenLost, Written, WrittenPart
+from sessioncache.hot.calls import Gathered, PiecesLost, Refused, Taken, TokenLost, Written, WrittenPart
 from sessioncache.hot.layout import Place
 from sessioncache.hot.link import Argument, Reply, Request, evaluation
 from sessioncache.hot.scripts import load_script
@@ -28,6 +28,10 @@ class Spaces:
         return self.mark == self.birth
 
 
+class TooLarge(Exception):  # noqa: N818 - a signal
+    """The session is too large to be copied by one script."""
+
+
 class MoreNamespaces(Exception):  # noqa: N818 - a signal
     """The session may have more namespaces than were given."""
 
@@ -43,6 +47,9 @@ class Fork:
     """Each namespace of the parent, and the same of the new session."""
     lease: bytes = b""
     """The token of the run lease of the parent that the caller must hold; empty: none."""
+
+    pieces: Gathered | None = None
+    """What was read of the parent and its namespaces, if it is not the script that copies it."""
 
     @property
     def places(self) -> list[Place]:
@@ -74,19 +81,27 @@ class Forking:
     async def fork(self, fork: Fork, *, token: bytes, known: bytes) -> Written | Refused:
         """Fork in one step.
 
-        `token` and `known` as in HotTier.create.  Taken, TokenLost, MoreNamespaces, Gone, Unready.
+        `token` and `known` as in HotTier.create.
+        Taken, TokenLost, MoreNamespaces, TooLarge, PiecesLost, Gone, Unready.
         """
         parent, child = fork.parent, fork.child
         keys = [parent.control, parent.hash, child.hash]
         keys += (place.hash for pair in fork.pairs for place in pair)
         told = (fork.spaces.birth, fork.spaces.mark, child.parents, child.ref.session.encode(), token, known)
+        ready = _pieces_args(fork.pieces)
 
         def args(operation: Sequence[Argument]) -> list[Argument]:
-            return [*LIMITS, 0, *operation, fork.lease, *told]
+            return [*LIMITS, 0, *operation, fork.lease, *told, *ready]
 
         reply = await self._hot.once.call(load_script("fork"), parent, keys, args)
         raise_unready(reply, fork.places)
         return _written(reply)
+
+
+def _pieces_args(pieces: Gathered | None) -> list[Argument]:
+    if pieces is None:
+        return [b"", b""]
+    return [pieces.birth, pieces.name, *(told for one in pieces.counts for told in one)]
 
 
 def _written(reply: Reply) -> Written | Refused:
@@ -97,6 +112,10 @@ def _written(reply: Reply) -> Written | Refused:
         raise TokenLost
     if status == b"namespaces":
         raise MoreNamespaces
+    if status == b"large":
+        raise TooLarge
+    if status == b"pieces":
+        raise PiecesLost
     if status in (b"erased", b"lease"):
         return Refused(status.decode(), [])
     incarnation, flushed = reply[2][:2]

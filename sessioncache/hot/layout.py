@@ -42,6 +42,11 @@ class Place:
         """The hash of the session's `temp:` keys."""
         return self.control[:-3] + b"temp:" + self.ref.id.encode()
 
+    def gathered(self, name: bytes) -> tuple[bytes, bytes]:
+        """Where the scope's entries, and their marks, lie in pieces before it is born."""
+        pieces = self.control[:-3] + b"p:" + self.ref.member.encode() + b":" + name
+        return pieces, pieces + b":d"
+
     @property
     def channel(self) -> bytes:
         """Where what happens to the scope, and to the `temp:` keys of a session, is told."""

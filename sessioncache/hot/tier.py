@@ -15,9 +15,11 @@ from sessioncache.hot.calls import (
     Content,
     Deleted,
     FlushState,
+    Gathered,
     Gone,
     Need,
     Part,
+    PiecesLost,
     Refused,
     Stamp,
     Taken,
@@ -109,17 +111,26 @@ class HotTier:
         return int(reply[1])
 
     async def create(
-        self, parts: Sequence[Part], head: Head, *, token: bytes, known: bytes, whole: Sequence[Place] = ()
+        self,
+        parts: Sequence[Part],
+        head: Head,
+        *,
+        token: bytes,
+        known: bytes,
+        whole: Sequence[Place] = (),
+        pieces: Gathered | None = None,
     ) -> Written | Refused:
         """Create the session of the first part; `token`: ``*`` for a generated id, empty when SQL has not been read.
 
-        `whole`: scopes among the parts that are read as well (`WrittenPart.content`).
+        `whole`: scopes among the parts that are read as well (`WrittenPart.content`); `pieces`: its private keys,
+        where they are no operations of the first part.  Taken, TokenLost, PiecesLost.
         """
         identity = (head.org, head.app, head.user, head.session, head.title, head.forked_from)
+        ready = (pieces.birth, pieces.name, *pieces.counts[0][:2]) if pieces else (b"", b"", 0, 0)
 
         def args(operation: Sequence[Argument]) -> list[Argument]:
             told = (token, known, *(text.encode() for text in identity))
-            return [*LIMITS, self._temp_s, *operation, b"", *told, *_part_args(parts)]
+            return [*LIMITS, self._temp_s, *operation, b"", *told, *ready, *_part_args(parts)]
 
         bodies = [(b"HGETALL", place.hash) for place in whole]
         reply, *found = await self.once.call_beside(
@@ -129,6 +140,8 @@ class HotTier:
             raise Taken
         if reply[0] == b"retry":
             raise TokenLost
+        if reply[0] == b"pieces":
+            raise PiecesLost
         outcome = self._written(parts, reply)
         if isinstance(outcome, Refused):
             return outcome
@@ -227,14 +240,14 @@ class HotTier:
     async def _ask(self, wanted: Sequence[Wanted]) -> list[Content | None]:
         reply = await self.link.call(load_script("read"), *self._asked(wanted))
         if reply[0] == b"large":
-            return await self._read_large(wanted)
+            return await self.read_large(wanted)
         if reply[0] != b"ok":
             await self._more_than_read(reply, wanted)
         contents = [None if part == 1 else _content(part) for part in reply[1:]]
         self._learn(wanted, contents)
         return contents
 
-    async def _read_large(self, wanted: Sequence[Wanted], *, renew: bool = True) -> list[Content | None]:
+    async def read_large(self, wanted: Sequence[Wanted], *, renew: bool = True) -> list[Content | None]:
         """Read what Lua would hold Redis up with: the script tells which versions there are, plain commands read.
 
         What the caller holds already is not sent.  Where somebody wrote in between, it is read again.
@@ -299,7 +312,7 @@ class HotTier:
                 raise explain(answer)
         raise_unready(reply, [place])
         if reply[0] == b"large":
-            (content,) = await self._read_large([Wanted(place)], renew=False)
+            (content,) = await self.read_large([Wanted(place)], renew=False)
             return None if marks else content
         return None if marks else _content(reply[1])
 

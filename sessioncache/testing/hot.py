@@ -9,6 +9,7 @@ from sessioncache.hot.calls import (
     Content,
     Deleted,
     FlushState,
+    Gathered,
     Gone,
     Part,
     Refused,
@@ -84,7 +85,14 @@ class MemoryHot(HotTier):
             return now
 
     async def create(
-        self, parts: Sequence[Part], head: Head, *, token: bytes, known: bytes, whole: Sequence[Place] = ()
+        self,
+        parts: Sequence[Part],
+        head: Head,
+        *,
+        token: bytes,
+        known: bytes,
+        whole: Sequence[Place] = (),
+        pieces: Gathered | None = None,
     ) -> Written | Refused:
         """Create the session of the first part.  Taken."""
         place = parts[0].place

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from sessioncache.entries import Head
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.layout import Layout
+from sessioncache.hot.births import Births
+from sessioncache.hot.calls import Part, Refused, Written
+from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.link import Argument, HotLink
 from sessioncache.hot.listening import Sink
 from sessioncache.pressure import Pressure
@@ -31,6 +34,7 @@ class MemoryTiers(Tiers):
         self.layout = Layout(settings.prefix, settings.buckets)
         self.link = _ClockLink(store)
         self.hot = MemoryHot(store, self.layout, temp_ttl=settings.temp_ttl)
+        self.births = _MemoryBirths(self.hot)
         self.forking = MemoryForking(store)
         self.leases = MemoryLeases(store, self.link)
         self.listener = MemoryListener(store)
@@ -50,6 +54,16 @@ class MemoryTiers(Tiers):
     async def aclose(self) -> None:
         """Nothing to close: the store goes with the last cache that uses it."""
         await self.listener.aclose()
+
+
+class _MemoryBirths(Births):
+    """One step takes a session of any size."""
+
+    async def create(
+        self, parts: Sequence[Part], head: Head, *, token: bytes, known: bytes, whole: Sequence[Place] = ()
+    ) -> Written | Refused:
+        """Create it."""
+        return await self._hot.create(parts, head, token=token, known=known, whole=whole)
 
 
 class _ClockLink(HotLink):

@@ -18,7 +18,7 @@ from fakeredis.aioredis import FakeRedis
 
 from sessioncache.dates import json_size
 from sessioncache.entries import Committed, Dirt, Entry, Head, StoredScope
-from sessioncache.hot import backlog, forking, incarnations, leases, letters, merging, tier, tokens, unflushed
+from sessioncache.hot import backlog, births, forking, incarnations, leases, letters, merging, tier, tokens, unflushed
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.calls import ANY, Acknowledged, Content, Deleted, Operation, Part, Refused, Wanted, Written
 from sessioncache.hot.incarnations import Incarnations
@@ -83,7 +83,7 @@ def install_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     for module in ("_socket._base", "commands_mixins.server_mixin", "_helpers"):
         monkeypatch.setattr(f"fakeredis.{module}.time", clock)
-    for user in (tier, unflushed, backlog, forking, incarnations, leases, letters, merging, tokens):
+    for user in (tier, unflushed, backlog, births, forking, incarnations, leases, letters, merging, tokens):
         monkeypatch.setattr(user, "load_script", adapted)
     return clock
 

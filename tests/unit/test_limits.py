@@ -34,4 +34,6 @@ def test_bytes_count_together() -> None:
 def test_the_scripts_have_the_same_limits() -> None:
     text = load_script("write").text.decode()
     assert re.findall(r"MOST_REPLACED = (\d+)", text) == [str(MAX_REPLACED_BYTES)]
+    fork = load_script("fork").text.decode()
+    assert re.findall(r"MOST_KEYS, MOST_BYTES = (\d+), (\d+)", fork) == [(str(MAX_CALL_KEYS), str(MAX_CALL_BYTES))]
     assert re.findall(r"local FEW = (\d+)", text) == [str(MAX_REPLACED_BYTES // MAX_VALUE_BYTES)]

@@ -19,6 +19,8 @@
 --   P:{b}:erased              hash    user scope's id -> until when nothing of an erased user is let in (microseconds)
 --   P:{b}:ops:0, ops:1        hash    operation ids of calls, in two generations, with their replies (see `remember`)
 --   P:{b}:dead                hash    MEMBER and field ('!' for the head) -> refused revision, dead, attempts, when, reason
+--   P:{b}:p:MEMBER:NAME       hash    what is stored in pieces of a scope before it is there (stage.lua, gather.lua), with a TTL
+--   P:{b}:p:MEMBER:NAME:d     set     the marks that it will have (gather.lua), with a TTL
 -- Channels: P:{b}:w:MEMBER    of a scope, P:{b}:w of all scopes of the bucket; what is said is told at `announce`
 --
 -- Fields of a scope: '=' .. key holds nine digits of revision and the text (none: deleted): JSON, behind a date if its caller

@@ -146,6 +146,19 @@ class TestLimits(Conformance):
         await made.update({f"k{number}": number for number in range(6)})
         assert dict(made.state) == {f"k{number}": number for number in range(6)}
 
+    async def test_a_session_may_begin_with_more_than_one_call_writes(self, cache: Cache) -> None:
+        """And be forked, whatever it has; what is shared has the limits of a call."""
+        state = {f"k{number}": number for number in range(2_001)}
+        await raised(LimitExceededError, cache.create("ada", state={f"user:{key}": 1 for key in state}))
+        made = await cache.create("ada", session_id="s1", state=state | {"user:u": 1, "temp:t": 2})
+        assert dict(made.state) == state | {"user:u": 1, "temp:t": 2}
+        await made.namespace("n").set("a", 3)
+        assert await made.update({"k0": "new"}, if_revision=made.revision) == made.revision
+        child = await made.fork()
+        assert dict(child.state) == state | {"k0": "new", "user:u": 1}
+        assert await child.namespace("n").items() == [("a", 3)]
+        assert dict((await cache.get("ada", "s1")).state) == state | {"k0": "new", "user:u": 1, "temp:t": 2}
+
     async def test_a_session_that_begins_too_large_is_not_created(self, cache: Cache) -> None:
         state = {f"k{number}": number for number in range(20_001)}
         await raised(LimitExceededError, cache.create("ada", session_id="s1", state=state | {"user:u": 1}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.catalogue import (
     batching,
+    births,
     client,
     commands,
     doctoring,
@@ -49,6 +50,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *vitals.MUTATIONS,
     *doctoring.MUTATIONS,
     *batching.MUTATIONS,
+    *births.MUTATIONS,
     *reading.MUTATIONS,
     *records.MUTATIONS,
     *restoring.MUTATIONS,

@@ -299,7 +299,7 @@ MUTATIONS = (
         "no last cleared",
         "R14",
         _LUA + "create.lua",
-        "'c', rev_digits(rev_number(revision) - 1)",
+        "'c', rev_digits(rev_number(birth) - 1)",
         "'c', ZERO",
         (_LIVES + "test_last_cleared_is_the_birth_less_one",),
     ),

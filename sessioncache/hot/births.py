@@ -1,0 +1,126 @@
+"""Sessions that are too large to come into being by one script: gathered in pieces under another name, then born whole.
+
+Redis takes a script while all others wait.  So what is too much for one is stored in pieces that nobody sees, with the
+revision that the birth will have; one last script checks what every create or fork has to, and gives it its name.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
+
+from sessioncache.dates import json_size
+from sessioncache.deadline import apart, seconds_left
+from sessioncache.entries import Head
+from sessioncache.errors import HotTierUnavailableError
+from sessioncache.hot.calls import Gathered, Part, PiecesLost, Refused, Taken, TokenLost, Written
+from sessioncache.hot.layout import Place, user_field
+from sessioncache.hot.link import HotLink
+from sessioncache.hot.scripts import load_script
+from sessioncache.hot.tier import HotTier, raise_unready
+from sessioncache.hot.tokens import Kept
+from sessioncache.limits import is_within, size_of
+
+_PIECE_FIELDS = 1_000
+_PIECE_BYTES = 512 * 1024
+_BEYOND_MS = 10_000
+"""Milliseconds for which pieces stay longer than the call may take that stores them."""
+_TO_DISCARD = 1.0
+"""Seconds that it may take to drop pieces; those that are not dropped expire."""
+_NO_TOKENS = (b"", b"*")
+
+
+class Birth(NamedTuple):
+    """A scope that is to be born, by the texts of its keys."""
+
+    place: Place
+    texts: Mapping[str, bytes]
+
+
+@asynccontextmanager
+async def gathered(link: HotLink, token: bytes, known: bytes, scopes: Sequence[Birth]) -> AsyncIterator[Gathered]:
+    """Store scopes in pieces, the session first, for the script that is sent in the block; what it did not use goes.
+
+    `token` and `known` as in `HotTier.create`; the token is kept meanwhile.  Taken, TokenLost, Unready.
+    """
+    session, name = scopes[0].place, secrets.token_hex(8).encode()
+    stays = int(seconds_left() * 1000) + _BEYOND_MS
+    try:
+        with Kept(link, [] if token in _NO_TOKENS else [(session, token)]):
+            birth = await _birth(link, session, token, known)
+            for place, texts in scopes:
+                for piece in _pieces(texts, birth):
+                    keys = [place.control, place.hash]
+                    raise_unready(await link.call(load_script("gather"), keys, [name, stays, *piece]), [place])
+            counts = [(len(texts), sum(map(json_size, texts.values())), place.ref.namespace) for place, texts in scopes]
+            yield Gathered(birth, name, counts)
+    finally:
+        with suppress(HotTierUnavailableError), apart(_TO_DISCARD):
+            await link.command(b"UNLINK", *(key for place, _ in scopes for key in place.gathered(name)))
+
+
+async def _birth(link: HotLink, session: Place, token: bytes, known: bytes) -> bytes:
+    """The revision at which a session may be born, whose id is free as far as Redis knows."""
+    reply = await link.call(load_script("vacant"), [session.control, session.hash], [token, known])
+    if reply[0] == b"exists":
+        raise Taken
+    if reply[0] == b"retry":
+        raise TokenLost
+    raise_unready(reply, [session])
+    birth: bytes = reply[1]
+    return birth
+
+
+def _pieces(texts: Mapping[str, bytes], revision: bytes) -> Iterator[list[bytes]]:
+    """Fields and values, in pieces that Redis takes without blocking others for long."""
+    piece: list[bytes] = []
+    size = 0
+    for key, text in texts.items():
+        if piece and (len(piece) >= 2 * _PIECE_FIELDS or size + len(text) > _PIECE_BYTES):
+            yield piece
+            piece, size = [], 0
+        piece += (user_field(key), revision + text)
+        size += len(text)
+    if piece:
+        yield piece
+
+
+def ensure_time_left() -> None:
+    """Pieces that were lost are stored again as long as there is time."""
+    if seconds_left() <= 0:
+        raise HotTierUnavailableError("the session could not be put together in time: Redis drops its pieces")
+
+
+class Births:
+    """Creates sessions of any size."""
+
+    def __init__(self, hot: HotTier) -> None:
+        self._hot = hot
+
+    async def create(
+        self, parts: Sequence[Part], head: Head, *, token: bytes, known: bytes, whole: Sequence[Place] = ()
+    ) -> Written | Refused:
+        """See `HotTier.create`; the private keys, which are those of the first part, may be as many as a scope has."""
+        changes = [part.operations for part in parts]
+        if is_within(sum(map(len, changes)), size_of(changes)):
+            return await self._hot.create(parts, head, token=token, known=known, whole=whole)
+        await self._ready([part.place for part in parts[1:] if not part.temp])
+        own = parts[0]
+        scope = Birth(own.place, {operation.key: operation.text for operation in own.operations})
+        bare = [own._replace(operations=()), *parts[1:]]
+        while True:
+            with suppress(PiecesLost):
+                async with gathered(self._hot.link, token, known, [scope]) as pieces:
+                    done = await self._hot.create(bare, head, token=token, known=known, whole=whole, pieces=pieces)
+                    if isinstance(done, Refused):
+                        return done
+                    first = done.parts[0]._replace(results=[b""] * len(own.operations))
+                    return Written(done.revision, [first, *done.parts[1:]], pieces.birth)
+            ensure_time_left()
+
+    async def _ready(self, shared: Sequence[Place]) -> None:
+        """Find out that shared scopes are ready before much is stored in vain.  Unready."""
+        for reply in await self._hot.link.ask(self._hot.checking(shared)):
+            raise_unready(reply, shared)
