@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -11,6 +12,7 @@ from sessioncache_worker.isolation import Isolation
 from sessioncache.durable.errors import RefusedDataError
 from sessioncache.errors import DurableTierUnavailableError
 from sessioncache.hot.backlog import Backlog
+from tests.waiting import wait_until_async
 
 SCOPES = [(number % 4, f"s{number}") for number in range(100)]
 
@@ -151,3 +153,44 @@ async def test_r10_what_is_too_much_to_be_looked_into_is_put_off() -> None:
     many = [(0, f"s{number}") for number in range(2_001)]
     await world.look_into(many)
     assert (world.tried, len(world.put_off)) == ([], 2_001)
+
+
+async def test_r10_a_sound_large_scope_waits_for_no_ailing_one() -> None:
+    world, large = World(SCOPES[:2]), (1, "large")
+    await world.look_into(SCOPES[:2], known=True)
+    answer = asyncio.Event()
+
+    async def slow(scopes: Sequence[Claimed]) -> int:
+        if world.bad & set(scopes):
+            await answer.wait()
+        return await world.flush(scopes)
+
+    world.isolation._flush = slow
+    world.holdings.take([*SCOPES[:2], large])
+    await world.isolation.look_into(SCOPES[:2], known=True)
+    await world.isolation.look_into([large], known=True)
+    await wait_until_async(lambda: large in world.flushed, 5, "the large scope is flushed")
+    assert all(map(world.isolation.has, SCOPES[:2]))
+    answer.set()
+    await world.isolation.finished()
+    assert not any(map(world.isolation.has, [*SCOPES[:2], large]))
+
+
+async def test_r10_a_search_that_fails_leaves_what_is_large_alone() -> None:
+    world, large = World([SCOPES[0]], partial=False), (1, "large")
+    answer = asyncio.Event()
+
+    async def slow(scopes: Sequence[Claimed]) -> int:
+        if large in scopes:
+            await answer.wait()
+        return await world.flush(scopes)
+
+    world.isolation._flush = slow
+    world.holdings.take([SCOPES[0], large])
+    await world.isolation.look_into([large], known=True)
+    await world.isolation.look_into([SCOPES[0]])
+    await wait_until_async(lambda: not world.isolation.has(SCOPES[0]), 5, "the search has ended")
+    assert large not in world.put_off, "it is being flushed"
+    answer.set()
+    await world.isolation.finished()
+    assert world.flushed == [large]

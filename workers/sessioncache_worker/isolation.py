@@ -2,7 +2,8 @@
 
 A batch that failed with an error that may be of one scope is cut into parts, and these again, until what can be
 committed is, and what cannot is alone.  A lone scope that fails is put off for ever longer, and told by name.  It all
-happens beside the rounds of the worker, one part at a time; so do scopes that are larger than a batch.
+happens beside the rounds of the worker, one part at a time.  So do scopes that are larger than a batch, apart from the
+others: each of these may take a statement's time-out, and what is only large does not wait for that.
 """
 
 from __future__ import annotations
@@ -45,6 +46,20 @@ class Ailing:
     attempts: int = 1
 
 
+class _Lane:
+    """What is tried, one job after the other."""
+
+    def __init__(self) -> None:
+        self.jobs: deque[tuple[list[Claimed], bool]] = deque()
+        self.busy: set[Claimed] = set()
+        self.runner: asyncio.Future[None] | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is at work."""
+        return self.runner is not None and not self.runner.done()
+
+
 class Isolation:
     """Tries what failed in parts."""
 
@@ -52,9 +67,8 @@ class Isolation:
         """`flush` commits and acknowledges scopes, together; a lone one without what the database refuses as data."""
         self._flush = flush
         self._holdings = holdings
-        self._jobs: deque[tuple[list[Claimed], bool]] = deque()
-        self._busy: set[Claimed] = set()
-        self._runner: asyncio.Future[None] | None = None
+        self._doubtful, self._large = _Lane(), _Lane()
+        self._lanes = (self._doubtful, self._large)
         self._ailing: dict[Claimed, Ailing] = {}
         self.rows = 0
         """Rows that were flushed here."""
@@ -76,7 +90,7 @@ class Isolation:
 
     def has(self, scope: Claimed) -> bool:
         """Whether a scope is being looked into."""
-        return scope in self._busy
+        return any(scope in lane.busy for lane in self._lanes)
 
     def take_error(self) -> Exception | None:
         """The outage that made a search end, and that is no scope's; told once."""
@@ -94,43 +108,45 @@ class Isolation:
         scopes = self._holdings.of(scopes)
         if not scopes:
             return
-        if len(self._busy) + len(scopes) > _MOST:
+        lane = self._large if known and not any(map(self.knows, scopes)) else self._doubtful
+        if len(lane.busy) + len(scopes) > _MOST:
             await self._holdings.put_off(scopes, _SOON)
             return
-        self._busy.update(scopes)
-        self._jobs.append((list(scopes), known))
-        if self._runner is None or self._runner.done():
-            self._runner = asyncio.ensure_future(self._run())
+        lane.busy.update(scopes)
+        lane.jobs.append((list(scopes), known))
+        if not lane.runs:
+            lane.runner = asyncio.ensure_future(self._run(lane))
 
     async def finished(self) -> None:
         """Wait until nothing is left to be tried."""
-        while self._runner is not None and not self._runner.done():
-            await asyncio.wait({self._runner})
+        while runners := {lane.runner for lane in self._lanes if lane.runner is not None and lane.runs}:
+            await asyncio.wait(runners)
 
     def wind_down(self) -> None:
         """Try nothing more of what is known to be ailing."""
-        self._jobs = deque(job for job in self._jobs if not any(map(self.knows, job[0])))
+        self._doubtful.jobs = deque(job for job in self._doubtful.jobs if not any(map(self.knows, job[0])))
 
     def stop(self) -> None:
         """Try nothing more."""
-        self._jobs.clear()
-        if self._runner is not None:
-            self._runner.cancel()
+        for lane in self._lanes:
+            lane.jobs.clear()
+            if lane.runner is not None:
+                lane.runner.cancel()
 
-    async def _run(self) -> None:
-        while self._jobs:
-            scopes, known = self._jobs.popleft()
+    async def _run(self, lane: _Lane) -> None:
+        while lane.jobs:
+            scopes, known = lane.jobs.popleft()
             try:
                 await self._search(scopes, known=known)
             except Exception as error:  # whoever runs the rounds tells of it
                 self._error = error
-                await self._give_up()
-            self._busy.difference_update(scopes)
+                await self._give_up(lane)
+            lane.busy.difference_update(scopes)
 
-    async def _give_up(self) -> None:
+    async def _give_up(self, lane: _Lane) -> None:
         """What one search found out would hold for the others."""
-        self._jobs.clear()
-        left, self._busy = self._holdings.of(self._busy), set()
+        lane.jobs.clear()
+        left, lane.busy = self._holdings.of(lane.busy), set()
         with suppress(SessionCacheError):  # else they stay claimed until their lease is over
             await self._holdings.put_off(left, _SOON)
 

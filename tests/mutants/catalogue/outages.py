@@ -66,6 +66,22 @@ MUTATIONS = (
         ("faults/test_hanging_database.py::test_r9_a_worker_whose_database_hangs_holds_no_claims_for_ever",),
     ),
     Mutation(
+        "large scopes wait behind ailing ones",
+        "R10",
+        _WORKER + "isolation.py",
+        "lane = self._large if known and not any(map(self.knows, scopes)) else self._doubtful",
+        "lane = self._doubtful",
+        (_ISOLATION + "test_r10_a_sound_large_scope_waits_for_no_ailing_one",),
+    ),
+    Mutation(
+        "a search that fails gives back what is being flushed",
+        "R10",
+        _WORKER + "isolation.py",
+        "left, lane.busy = self._holdings.of(lane.busy), set()",
+        "left, lane.busy = self._holdings.of(self._doubtful.busy | self._large.busy), set()",
+        (_ISOLATION + "test_r10_a_search_that_fails_leaves_what_is_large_alone",),
+    ),
+    Mutation(
         "a scope that keeps failing is tried as often as ever",
         "R10",
         _WORKER + "isolation.py",
