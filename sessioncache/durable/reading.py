@@ -114,10 +114,10 @@ async def read_changes(connection: AsyncConnection, wanted: Sequence[tuple[Scope
             rows[row.place].append(row)
     found = []
     for (ref, _, since), own in zip(wanted, rows, strict=True):
-        stored = _stored(ref, heads.get(ref.id), own, purged[ref.bucket])
         changes = [_entry(row) for row in own if row.revision > since]
         unchanged = {row.key: row.revision for row in own if row.revision <= since}
-        found.append(replace(stored, entries=changes, unchanged=unchanged))
+        head, known, absent = _known(ref, heads.get(ref.id), own, purged[ref.bucket])
+        found.append(StoredScope(head, changes, known, purged[ref.bucket], absent, unchanged))
     return found
 
 
@@ -191,8 +191,9 @@ async def _read_heads(connection: AsyncConnection, refs: Sequence[ScopeRef]) -> 
         deleted = select(func.max(_STATE.revision)).where(_STATE.scope_id == table.c.scope_id, _STATE.deleted)
         query = select(table, deleted.scalar_subquery().label("latest")).where(table.c.scope_id.in_(ids))
         for row in (await connection.execute(query)).mappings():
-            head = head_of(kind, row)
-            heads[row["scope_id"]] = replace(head, revision=max(head.revision, row["latest"] or 0))
+            head = heads[row["scope_id"]] = head_of(kind, row)
+            if (row["latest"] or 0) > head.revision:
+                heads[row["scope_id"]] = replace(head, revision=row["latest"])
     spaces = await _read_spaces(connection, [ref for ref in refs if ref.holder])
     found = {ref.id: heads[ref.rows_id] for ref in refs if ref.rows_id in heads}
     return found | {
@@ -244,6 +245,13 @@ def _by_namespace(refs: Sequence[ScopeRef]) -> dict[str, dict[str, str]]:
 
 
 def _stored(ref: ScopeRef, head: Head | None, rows: list[StoredRow], purged: int) -> StoredScope:
+    head, known, absent = _known(ref, head, rows, purged)
+    living = [] if head.deleted else [row for row in rows if not row.deleted and row.revision > head.cleared]
+    return StoredScope(head, [_entry(row) for row in living], known, purged=purged, absent=absent)
+
+
+def _known(ref: ScopeRef, head: Head | None, rows: list[StoredRow], purged: int) -> tuple[Head, int, bool]:
+    """The head of a scope, the largest revision that SQL knows of it, and whether there is nothing of it."""
     latest = max((row.revision for row in rows), default=0)
     absent = head is None and not rows
     if head is None:
@@ -251,8 +259,7 @@ def _stored(ref: ScopeRef, head: Head | None, rows: list[StoredRow], purged: int
     known = max(latest, head.revision, head.cleared, head.birth, head.flushed, purged)
     if ref.namespace:  # what was deleted last counts, too
         head = replace(head, values_revision=max(latest, head.flushed))
-    living = [] if head.deleted else [row for row in rows if not row.deleted and row.revision > head.cleared]
-    return StoredScope(head, [_entry(row) for row in living], known, purged=purged, absent=absent)
+    return head, known, absent
 
 
 def _entry(row: Row[*tuple[Any, ...]]) -> Entry:
