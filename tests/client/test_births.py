@@ -375,7 +375,8 @@ async def test_what_was_not_answered_is_repeated_and_applied_once(
 
 
 async def test_flush_is_true(cache: SessionCache, urls: Urls) -> None:
-    made = await cache.create("ada", session_id="s1", state=MANY)
+    made = await cache.create("ada", session_id="s1", state=MANY | {"user:u": 1})
+    assert made.info == (await cache.get("ada", "s1")).info
     child = await made.fork()
     for one in (made, child):
         with pytest.raises(FlushTimeoutError):

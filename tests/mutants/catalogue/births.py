@@ -130,6 +130,6 @@ MUTATIONS = (
         "sessioncache/session.py",
         "        if written.birth:  # what is shared",
         "        if False:  # what is shared",
-        (_CLIENT + "what_is_shared_goes_with_the_last_step",),
+        (_CLIENT + "flush_is_true",),
     ),
 )
