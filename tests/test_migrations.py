@@ -218,6 +218,61 @@ async def test_an_upgrade_that_broke_off_while_it_built_an_index_is_finished_by_
     await engine.dispose()
 
 
+async def test_columns_are_added_beside_those_who_read(postgresql_url: str) -> None:
+    engine, observer = create_engine(postgresql_url), create_engine(postgresql_url)
+    await upgrade_schema(engine)
+    async with engine.begin() as connection:
+        await connection.run_sync(downgrade, "0004")
+    async with engine.connect() as slow:
+        await slow.execute(text("SELECT count(*) FROM sessioncache_user_scope"))
+        upgrading = asyncio.ensure_future(upgrade_schema(engine))
+
+        async def waiting() -> bool:
+            locked = "query LIKE '%user_scope%ADD COLUMN%' AND wait_event_type = 'Lock'"
+            async with observer.connect() as connection:
+                found = await connection.execute(text(f"SELECT 1 FROM pg_stat_activity WHERE {locked}"))
+                return bool(found.all())
+
+        await wait_until_async(waiting, 20, "a column waits for who reads")
+        async with observer.begin() as connection:
+            await connection.execute(text("SET LOCAL statement_timeout = '20s'"))
+            await connection.execute(text("SELECT count(*) FROM sessioncache_user_scope"))
+            await connection.execute(text("SELECT flushed FROM sessioncache_session"))
+        assert not upgrading.done()
+        await slow.rollback()
+    await upgrading
+    await engine.dispose()
+    await observer.dispose()
+
+
+async def test_namespaces_that_there_are_are_recorded_batch_by_batch(postgresql_url: str) -> None:
+    engine = create_engine(postgresql_url)
+    await upgrade_schema(engine)
+    tier = DurableTier(engine)
+    await tier.swap_fences(dict.fromkeys(range(BUCKETS), (None, INCARNATION)))
+    await put(tier, dirt(session(), 5, {"k": b"1"}, birth=3))
+    async with engine.begin() as connection:
+        await connection.run_sync(downgrade, "0004")
+        await connection.execute(text(COPIES))
+        await connection.execute(text(SPACES))
+    await upgrade_schema(engine)
+    async with engine.connect() as connection:
+        counted = "SELECT count(*), min(revision), max(revision) FROM sessioncache_namespace"
+        found = await connection.execute(text(counted))
+        assert found.one() == (2_500, 5, 5)
+    await engine.dispose()
+
+
+COPIES = (
+    "INSERT INTO sessioncache_session SELECT (json_populate_record(s, json_build_object('scope_id', 'c' || n))).*"
+    " FROM sessioncache_session AS s, generate_series(1, 2500) AS n"
+)
+SPACES = (
+    "INSERT INTO sessioncache_state SELECT scope_id, key, 'tools', key, '1', 5, false, now() FROM sessioncache_session,"
+    " unnest(ARRAY['k', 'l']) AS key WHERE scope_id LIKE 'c%'"
+)
+
+
 async def test_another_encoding_is_refused(postgresql_server: PostgreSQLServer, postgresql_url: str) -> None:
     admin = create_engine(postgresql_url).execution_options(isolation_level="AUTOCOMMIT")
     name = "sessioncache_latin1"

@@ -3,12 +3,16 @@
 No head is rewritten: NULL means its revision.  Of the namespaces that there are, all that their session's head knew
 counts as flushed.
 A namespace's rows live from the birth of its session on, whatever was cleared of the session's own keys since.
+
+On PostgreSQL nobody is held up for long: a column waits for its lock a second at a time, else all that comes behind it
+would wait, too; and each step is a transaction of its own, which may be begun again after it was broken off.
 """
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.exc import OperationalError
 
 revision = "0005"
 down_revision = "0004"
@@ -24,11 +28,45 @@ INSERT INTO sessioncache_namespace (scope_id, namespace, cleared, revision, flus
     JOIN (SELECT DISTINCT scope_id, namespace FROM sessioncache_state WHERE namespace <> '') e
     ON e.scope_id = h.scope_id
 """
+_FILL_BATCH = """
+WITH part AS (
+    SELECT scope_id, revision, flushed_at FROM sessioncache_session
+    WHERE scope_id > :after ORDER BY scope_id LIMIT :most
+), filled AS (
+    INSERT INTO sessioncache_namespace (scope_id, namespace, cleared, revision, flushed_at)
+        SELECT DISTINCT p.scope_id, e.namespace, 0, p.revision, p.flushed_at
+        FROM part p JOIN sessioncache_state e ON e.scope_id = p.scope_id WHERE e.namespace <> ''
+    ON CONFLICT DO NOTHING
+)
+SELECT max(scope_id) FROM part
+"""
+_BATCH = 1000
+"""Sessions of one transaction."""
+_ADD = """
+DO $$ BEGIN
+    PERFORM set_config('lock_timeout', '1s', true);
+    ALTER TABLE {table} ADD COLUMN IF NOT EXISTS flushed BIGINT;
+END $$
+"""
+_LOCKED = "55P03"
 
 
 def upgrade() -> None:
-    for name in _HEADS:
-        op.add_column(f"sessioncache_{name}", sa.Column("flushed", sa.BigInteger))
+    if op.get_context().dialect.name == "sqlite":
+        for name in _HEADS:
+            op.add_column(f"sessioncache_{name}", sa.Column("flushed", sa.BigInteger))
+        _create_table()
+        op.execute(_FILL)
+    else:
+        with op.get_context().autocommit_block():
+            for name in _HEADS:
+                _add_column_soon(f"sessioncache_{name}")
+            _create_table()
+            _fill_by_batches()
+    _view(_OF_A_SPACE)
+
+
+def _create_table() -> None:
     op.create_table(
         "sessioncache_namespace",
         sa.Column("scope_id", _NAME, primary_key=True, nullable=False),
@@ -36,9 +74,30 @@ def upgrade() -> None:
         sa.Column("cleared", sa.BigInteger, nullable=False),
         sa.Column("revision", sa.BigInteger, nullable=False),
         sa.Column("flushed_at", sa.DateTime(timezone=True), nullable=False),
+        if_not_exists=True,
     )
-    op.execute(_FILL)
-    _view(_OF_A_SPACE)
+
+
+def _add_column_soon(table: str) -> None:
+    """Add the column as soon as nobody uses the table for a moment."""
+    while not _try_to_add_column(table):
+        op.execute("SELECT pg_sleep(0.2)")  # others get their turn
+
+
+def _try_to_add_column(table: str) -> bool:
+    try:
+        op.execute(_ADD.format(table=table))
+    except OperationalError as error:
+        if getattr(error.orig, "sqlstate", None) != _LOCKED:
+            raise
+        return False
+    return True
+
+
+def _fill_by_batches() -> None:
+    last = ""
+    while last is not None:
+        last = op.get_bind().execute(sa.text(_FILL_BATCH), {"after": last, "most": _BATCH}).scalar_one()
 
 
 def downgrade() -> None:
