@@ -64,7 +64,7 @@ _BY_STATE: Mapping[str, Verdict] = {
     "28": _LOGIN,
     "28000": Verdict("it does not let this role in", cause=LOGIN),
     "3D000": Verdict("there is no such database"),
-    "3F000": _SCHEMA,
+    "3F000": _RIGHTS,  # a role that may use no schema: there is none to create tables in
     "40": Verdict("others changed the same rows at the same time", partial=True),
     "42": Verdict("a statement does not fit its tables, or a trigger of theirs", partial=True),
     "42501": _RIGHTS,

@@ -25,7 +25,7 @@ from sessioncache.cli import commands, main, sessions
 from sessioncache.settings import CacheSettings
 from tests.cli.conftest import Run
 from tests.conftest import StartRedis
-from tests.helpers import Urls, connect, drain, settle, start_worker
+from tests.helpers import Urls, connect, drain, execute, settle, start_worker
 from tests.rules.poison import refuse_poison
 from tests.waiting import wait_until
 
@@ -389,3 +389,28 @@ def test_a_prefix_that_is_none_is_wrong_use(prefix: str, capsys: pytest.CaptureF
         main(["flush", "--prefix", prefix])
     assert ended.value.code == 2
     assert "braces" in capsys.readouterr().err
+
+
+@pytest.fixture
+def bystander(postgresql_url: str) -> str:
+    """The URL of a database for a role that may connect, and no more."""
+    role = "sessioncache_bystander"
+    execute(postgresql_url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    execute(postgresql_url, f"DROP ROLE IF EXISTS {role}")
+    execute(postgresql_url, f"CREATE ROLE {role} LOGIN")
+    return postgresql_url.replace("postgres@", f"{role}@")
+
+
+@pytest.mark.parametrize(("right", "state"), [("REVOKE USAGE", "3F000"), ("GRANT USAGE", "42501")])
+async def test_an_upgrade_without_rights_is_exit_3_and_tells_of_the_rights(
+    bystander: str, postgresql_url: str, right: str, state: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whom = "FROM PUBLIC" if right.startswith("REVOKE") else "TO PUBLIC"
+    execute(postgresql_url, f"{right} ON SCHEMA public {whom}")
+    code = await asyncio.to_thread(main, ["db", "upgrade", "--database", bystander, "--json"])
+    said = capsys.readouterr()
+    assert code == 3
+    assert "needs CREATE on the schema" in said.err
+    assert state in said.err
+    assert "run `sessioncache db upgrade`" not in said.err
+    assert "Traceback" not in said.err
