@@ -27,12 +27,15 @@ async def compare(tiers: Tiers, bucket: int, member: str) -> bool:
     if content is None:
         return True
     place = replace(place, ref=_identified(place.ref, content))
+    is_ahead = await _is_ahead(tiers, place)
     (stored,) = await tiers.durable.read_changes([(place.ref, content.incarnation.decode(), 0)])
     again = await _clean(tiers, place)
     if again is None or again.head.get(b"r") != content.head.get(b"r"):
         return True
     if place.ref.holder and await _is_orphan(tiers, place, content, stored):
         await tiers.backlog.scrub(place, LARGEST)
+        return True
+    if is_ahead:
         return True
     if b"x" in content.head and stored.absent and _revision(content, b"c") <= stored.purged:
         return True
@@ -58,6 +61,13 @@ async def _is_orphan(tiers: Tiers, place: Place, content: Content, stored: Store
     if birth is None:  # of a session that is not hot SQL knows everything
         birth, deleted = encode_revision(stored.head.birth), stored.head.deleted or None
     return deleted is not None or birth != content.head.get(b"b")
+
+
+async def _is_ahead(tiers: Tiers, place: Place) -> bool:
+    """Whether a namespace's session is dirty: SQL may not know of the life that both are of."""
+    if not place.ref.holder:
+        return False
+    return bool(await tiers.link.command(b"EXISTS", tiers.layout.host(place, place.ref.holder).dirty))
 
 
 async def _clean(tiers: Tiers, place: Place) -> Content | None:

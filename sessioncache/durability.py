@@ -172,13 +172,13 @@ async def _add_marks_of_hosts(tiers: Tiers, asked: Iterable[_Waiting]) -> None:
 
 async def _judge(tiers: Tiers, one: _Waiting, evidence: Evidence) -> None:
     """Forget what SQL shows; raises WriteLostError where neither tier has it."""
-    if _proves(one.pending, evidence, clean=one.is_unchanged and not one.state.marks):
+    if _proves(one.pending, evidence):
         one.forget()
     elif not (one.is_unchanged and one.marks):
         await _check_still_hot(tiers, one.pending, one.marks)
 
 
-def _proves(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:
+def _proves(pending: Pending, evidence: Evidence) -> bool:
     """A row at or above the writes will do while the fence names their incarnation; else it must show what was written.
 
     What was stamped anew, since SQL had forgotten it, has a later revision and the same text; what was deleted, is
@@ -188,8 +188,7 @@ def _proves(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:
     head = evidence.head
     cleared = head.cleared if head else 0
     whole = decode_revision(pending.whole or ZERO)
-    is_cleared = cleared == whole or (cleared > whole and (in_force or evidence.oldest is None))
-    if not is_cleared and not (in_force and _shows_clear(pending, evidence, clean=clean)):
+    if not (cleared == whole or (cleared > whole and (in_force or evidence.oldest is None))):
         return False
     if pending.head:
         updated, touched = head.updated if head else 0, decode_revision(pending.head)
@@ -207,12 +206,6 @@ def _proves(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:
         if not (above or _shows(row, cleared, revision, text)):
             return False
     return True
-
-
-def _shows_clear(pending: Pending, evidence: Evidence, *, clean: bool) -> bool:
-    """Whether nothing that was cleared lives in SQL; as long as the scope is dirty, some of it may be on its way."""
-    whole = decode_revision(pending.whole)
-    return evidence.head is not None and clean and (evidence.oldest is None or evidence.oldest > whole)
 
 
 def _shows(row: Entry | None, cleared: int, revision: int, text: bytes) -> bool:

@@ -8,6 +8,7 @@ from hashlib import blake2b
 
 from sessioncache.hot.calls import FlushState, Operation, Part, Written
 from sessioncache.hot.layout import Place
+from sessioncache.revisions import decode_revision, encode_revision
 
 _DIGEST_FROM = 256
 """Texts from this length are remembered by a digest, so that a ledger holds no large values."""
@@ -30,7 +31,7 @@ class Pending:
     head: bytes = b""
     """The revision at which a touch or a new title changed the head alone."""
     whole: bytes = b""
-    """The revision at which the scope was cleared."""
+    """Up to where the scope was cleared."""
 
     def settled(self, state: FlushState) -> bool:
         """Flushed through, in the incarnation of the writes (R11)."""
@@ -76,8 +77,9 @@ class Ledger:
                 code, key, given, _ = operation
                 text = given if code == b"S" else _text_of(operation, result)
                 if code == b"C":
-                    pending.entries.clear()
-                    pending.whole = revision
+                    if result:
+                        pending.entries.clear()
+                        pending.whole = encode_revision(decode_revision(revision) - 1)
                 elif text is not None:
                     pending.entries[key] = (revision, fingerprint(text))
                     if len(same) > 1 and code in b"SRD":

@@ -136,3 +136,9 @@ async def test_only_what_has_changed_is_read_with_its_value(tier: DurableTier) -
     (stored,) = await tier.read_changes([(session(), INCARNATION, 5)])
     assert {(one.key, one.revision, one.text) for one in stored.entries} == {("new", 9, b"9"), ("gone", 9, b"")}
     assert (stored.unchanged, stored.known) == ({"old": 5}, 9)
+
+
+async def test_what_was_flushed_of_an_earlier_life_of_a_namespace_is_not_missed(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 20, birth=10, cleared=9))
+    late = of_space(21, {"k": b"21"}, host=21, flushed=5, cleared=9)
+    assert await forgotten(tier, replace(late, head=replace(late.head, birth=10, cleared=9))) == []

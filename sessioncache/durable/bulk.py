@@ -141,9 +141,12 @@ class BulkTable:
         return (
             f"INSERT INTO {name} AS stored ({', '.join(self.columns)}, {written}) {source}"
             f" ON CONFLICT ({', '.join(self.keys)}) DO UPDATE SET"
-            f" {', '.join(self._assigned(column, larger) for column in changed)}"
-            " WHERE stored.revision < excluded.revision"
+            f" {', '.join(self._assigned(column, larger) for column in changed)} WHERE {self._is_news}"
         )
+
+    @property
+    def _is_news(self) -> str:
+        return "stored.revision < excluded.revision"
 
     def _assigned(self, column: str, _larger: str) -> str:
         return f"{column} = excluded.{column}"
@@ -174,6 +177,8 @@ class HeadTable(BulkTable):
 
     through: str = "coalesce({0}.flushed, {0}.revision)"
     """How far a head says that its scope was flushed."""
+    raised: tuple[str, ...] = ()
+    """Columns that only go up, each whether or not the others do: no guard on the revision keeps one from it."""
 
     @cached_property
     def types(self) -> list[str]:
@@ -199,7 +204,13 @@ class HeadTable(BulkTable):
         known = f"SELECT 1 FROM {self.table.name} AS known WHERE {same} AND {self.through.format('known')} >= {seen}"
         return f"({seen} = 0 OR EXISTS ({known}))"
 
+    @property
+    def _is_news(self) -> str:
+        return " OR ".join(f"stored.{column} < excluded.{column}" for column in self.raised) or super()._is_news
+
     def _assigned(self, column: str, larger: str) -> str:
+        if column in self.raised:
+            return f"{column} = {larger}(stored.{column}, excluded.{column})"
         if column != "flushed":
             return super()._assigned(column, larger)
         return f"flushed = {larger}({self.through.format('stored')}, excluded.flushed)"
@@ -222,6 +233,6 @@ class HeadTable(BulkTable):
 
 
 STATE = BulkTable(schema.state, 2, "updated_at")
-NAMESPACES = HeadTable(schema.namespace, 2, "flushed_at", "{0}.revision")
+NAMESPACES = HeadTable(schema.namespace, 2, "flushed_at", "{0}.revision", ("cleared", "revision"))
 _HEAD_TABLES = {table: HeadTable(table, 1, "flushed_at") for table in schema.HEADS.values()}
 HEADS = {kind: _HEAD_TABLES[table] for kind, table in schema.HEADS.items()}

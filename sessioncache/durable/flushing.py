@@ -9,8 +9,9 @@ The order of the steps matters:
    with rows between.  A head that is older than what the hash knows to be flushed, or that is missing, means that the
    database has come back older than it was: nothing of that scope is written, and it is told (R18).
 3. Rows, by id.  Every transaction takes its locks in this one order, hence none waits in a circle.  What a newer head
-   has cleared is left out, and the rows of a session that is deleted go: they are dead wherever they lie.
+   has cleared is left out.
 4. What each row has now, while the locks are still held.
+5. What the heads tell to be dead goes: of a clear, a deleted session, an earlier life.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import delete, select, tuple_
+from sqlalchemy import select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.dates import date_of, json_of
 from sessioncache.durable import bulk, schema
 from sessioncache.durable.bulk import BulkTable, HeadTable, Id, Row
+from sessioncache.durable.clearing import Cleared, drop_cleared
 from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.durable.fence import lock_fences
 from sessioncache.durable.heads import head_row, space_row
@@ -73,9 +75,12 @@ class _Heads:
     def takes(self, row: Row) -> bool:
         """Whether the row of an entry is to be written."""
         scope_id, space = row[0], row[2]
+        return self.knows(scope_id, space) and bool(row[bulk.STATE.revision_at] > self.dead(scope_id, space))
+
+    def dead(self, scope_id: str, space: str) -> int:
+        """Up to where a newer head tells the rows of a scope, or namespace, to be dead."""
         names = [(scope_id, space), (scope_id, _ALL)] if space else [(scope_id,)]
-        dead = max(self.cleared.get(name, 0) for name in names)
-        return self.knows(scope_id, space) and bool(row[bulk.STATE.revision_at] > dead)
+        return max(self.cleared.get(name, 0) for name in names)
 
 
 def prepare(batch: Sequence[Dirt]) -> Prepared:
@@ -118,11 +123,11 @@ async def flush(
         await _look_at_cleared(connection, table, rows, now, heads)
         heads.found.update(now)
     known = [dirt for dirt in ours if heads.knows(dirt.rows_id, dirt.namespace)]
-    await _drop_cleared(connection, known, heads)
     entries = prepared.entries
     if heads.cleared or heads.forgotten:
         entries = [row for row in entries if heads.takes(row)]
     found = await _write(connection, bulk.STATE, entries) if entries else {}
+    await drop_cleared(connection, [one for dirt in known for one in _cleared_since(dirt, heads)])
     committed = [_committed(dirt, heads.found | found) for dirt in known]
     return FlushResult(committed, fenced, [dirt for dirt in ours if dirt not in known])
 
@@ -170,7 +175,7 @@ async def _purged(connection: AsyncConnection, table: HeadTable, rows: list[Row]
 async def _look_at_cleared(
     connection: AsyncConnection, table: HeadTable, rows: list[Row], now: dict[Id, int], heads: _Heads
 ) -> None:
-    """Up to where rows are dead, of scopes whose head here is newer, or that are deleted now; the latter's rows go."""
+    """Up to where rows are dead, of scopes whose head here is newer, or that are deleted now."""
     newer = [row for row in rows if now.get(table.id_of(row), 0) > row[table.revision_at]]
     if table is bulk.NAMESPACES:
         await _look_at_spaces(connection, newer, heads)
@@ -180,14 +185,11 @@ async def _look_at_cleared(
     doubtful += [row[0] for row in newer]
     if not doubtful:
         return
-    head, state, space = table.table.c, schema.state, schema.namespace
+    head = table.table.c
     query = select(head.scope_id, head.birth, head.cleared, head.deleted).where(head.scope_id.in_(doubtful))
     for scope_id, birth, cleared, is_deleted in (await connection.execute(query)).all():
         heads.cleared[scope_id,] = cleared
         heads.cleared[scope_id, _ALL] = cleared if is_deleted else birth - 1
-        if is_deleted:
-            for one in (state, space):
-                await connection.execute(delete(one).where(one.c.scope_id == scope_id, one.c.revision <= cleared))
 
 
 async def _look_at_spaces(connection: AsyncConnection, rows: list[Row], heads: _Heads) -> None:
@@ -199,21 +201,23 @@ async def _look_at_spaces(connection: AsyncConnection, rows: list[Row], heads: _
             heads.cleared[scope_id, name] = cleared
 
 
-async def _drop_cleared(connection: AsyncConnection, batch: Sequence[Dirt], heads: _Heads) -> None:
-    """Rows of living scopes that were cleared since their last flush go at once: their head tells that they are dead.
+def _cleared_since(dirt: Dirt, heads: _Heads) -> list[Cleared]:
+    """What was cleared of a scope since the last flush that the hash knows of; of a session also its former lives.
 
-    A birth clears what is there of an earlier life; that goes with that life's tombstone.
+    A head that is newer than the hash's was flushed by somebody else: what it has cleared is gone, but for what was
+    written of this scope before it.
     """
-    state = schema.state.c
-    for dirt in batch:
-        head = dirt.head
-        cleared, flushed = head.cleared, head.flushed
-        if dirt.holder:
-            cleared, flushed = dirt.namespace_cleared, dirt.namespace_flushed
-        at = heads.found.get((dirt.rows_id, dirt.namespace) if dirt.holder else (dirt.rows_id,))
-        if flushed < cleared != head.birth - 1 and not head.deleted and at == dirt.through:
-            mine = (state.scope_id == dirt.rows_id) & (state.namespace == dirt.namespace)
-            await connection.execute(delete(schema.state).where(mine, state.revision <= cleared))
+    head, scope, space, found = dirt.head, dirt.rows_id, dirt.namespace, []
+    cleared, flushed = (dirt.namespace_cleared, dirt.namespace_flushed) if dirt.holder else (head.cleared, head.flushed)
+    life = 0
+    if dirt.kind is ScopeKind.SESSION:
+        life = max(head.cleared if head.deleted else head.birth - 1, heads.cleared.get((scope, _ALL), 0))
+        if flushed < life:
+            found.append(Cleared(scope, None, life))
+    dead = max(cleared, heads.dead(scope, space))
+    if flushed < dead and dead > life:
+        found.append(Cleared(scope, space, dead))
+    return found
 
 
 def _committed(dirt: Dirt, found: dict[Id, int]) -> Committed:

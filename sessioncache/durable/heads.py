@@ -26,7 +26,9 @@ def head_row(dirt: Dirt) -> Row:
 
 def space_row(dirt: Dirt) -> Row:
     """The row of a namespace's own, and what its hash knows to be flushed."""
-    return dirt.rows_id, dirt.namespace, dirt.namespace_cleared, dirt.through, dirt.namespace_flushed
+    # What was flushed of an earlier life is no more once this one is: the hash may have been told of it before.
+    flushed = dirt.namespace_flushed if dirt.namespace_flushed >= dirt.head.birth else 0
+    return dirt.rows_id, dirt.namespace, dirt.namespace_cleared, dirt.through, flushed
 
 
 def head_of(kind: ScopeKind, row: RowMapping) -> Head:

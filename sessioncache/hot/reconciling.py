@@ -177,9 +177,10 @@ class _Reconciler:
             made.drop = True
             return made
         buried = self.deleted and self._is_purged_tombstone()
-        made.forgot = anew or (head.flushed < self.looked.revision("f") and not buried)
+        flushed, known = self._of_this_life(head.flushed), self._of_this_life(self.looked.revision("f"))
+        made.forgot = anew or (flushed < known and not buried)
         made.purged = self.stored.known
-        made.flushed = head.flushed
+        made.flushed = flushed
         if self.kind is ScopeKind.NAMESPACE:
             self.cleared = max(self.cleared, head.cleared)
         else:
@@ -189,6 +190,10 @@ class _Reconciler:
             self._stamp_all()
         self._finish()
         return made
+
+    def _of_this_life(self, flushed: int) -> int:
+        """How far it was flushed; what SQL has of a namespace's earlier life goes with the flush of this one."""
+        return flushed if self.kind is not ScopeKind.NAMESPACE or flushed >= self.birth else 0
 
     # ---- the head
 

@@ -62,8 +62,10 @@ async def test_what_a_stopped_worker_still_holds_of_a_deleted_session_is_left_ou
     ref = durable_helpers.session()
     async with durable_helpers.open_tier(database_url) as tier:
         await durable_helpers.put(tier, durable_helpers.dirt(ref, 10, birth=3, cleared=10, deleted=True))
-        await durable_helpers.put(tier, durable_helpers.dirt(ref, 5, {"k": b"1"}, birth=3, cleared=2))
-        assert await durable_helpers.count_rows(tier, "state") == 0
+        for flushed in (0, 10):
+            late = durable_helpers.dirt(ref, 5, {"k": b"1"}, birth=3, cleared=2, flushed=flushed)
+            assert await durable_helpers.put(tier, late) == [(10, [None])]
+            assert await durable_helpers.count_rows(tier, "state") == 0
 
 
 async def test_erasures_and_flushes_of_the_same_sessions_do_not_deadlock(postgresql_url: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from sessioncache.hot import tier
 from sessioncache.hot.calls import Gone, Operation, Part, Refused, Touch, Unready, Written
 from sessioncache.revisions import encode_revision
-from tests.scripts.bench import SECOND, START, Bench, drop, put
+from tests.scripts.bench import SECOND, START, Bench, put
 from tests.scripts.spaces import load, write
 
 CLEAR = Operation(b"C", "")
@@ -98,21 +98,6 @@ async def test_a_touch_takes_the_token_away_from_a_loader_in_flight(bench: Bench
 
 
 # ---- clear
-
-
-async def test_a_clear_counts_living_keys_and_leaves_tombstones(bench: Bench) -> None:
-    session = bench.session()
-    await bench.create(session, put("a", "1"), put("b", "22"), put("gone", "3"))
-    await bench.write(session, drop("gone"))
-    bench.clock.move(1)
-    cleared = await bench.write(session, CLEAR)
-    assert cleared.parts[0].results == [2]
-    assert (bench.field(session, "=a"), bench.field(session, "=b")) == (cleared.revision, cleared.revision)
-    assert [bench.field(session, name) for name in "nz"] == [b"0", b"0"]
-    assert [bench.field(session, name) for name in "rvu"] == [cleared.revision] * 3
-    assert {entry.key for entry in (await bench.dirt(session)).entries} == {"a", "b", "gone"}
-    await bench.flush(session)
-    assert [name for name in bench.ask("HKEYS", session.hash) if name.startswith(b"=")] == []
 
 
 async def test_clearing_what_is_empty_writes_nothing(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from tests.tool.pinging import Pinging
 KEYS = 10_000
 TEXTS = {f"key{number}": f"text {number}" for number in range(KEYS)}
 MOST_MILLISECONDS = 500
-"""A clear takes some 20 ms of a processor (`benchmarks/clear.py`); other tests may have it at the time."""
+"""A load takes some 20 ms of a processor (`benchmarks/clear.py`); other tests may have it at the time."""
 
 pytestmark = pytest.mark.alone
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sessioncache.entries import Entry, Head, StoredScope
@@ -40,3 +42,17 @@ def test_r5_values_that_nobody_saw_at_a_revision_do_not_get_it(
 def test_values_that_are_those_of_sql_have_its_revision() -> None:
     hash_ = looked({b"=a": Held(100, 1, False)}, set(), own=False)
     assert not reconcile(ScopeKind.SESSION, hash_, stored(Entry("a", 120, b"3"))).replaced
+
+
+@pytest.mark.parametrize(("in_sql", "told"), [(40, 0), (60, 60)], ids=["of an earlier life", "of this one"])
+def test_r18_what_was_flushed_of_an_earlier_life_is_not_missed_in_this_one(in_sql: int, told: int) -> None:
+    hash_ = looked({}, set(), own=False)
+    hash_.head = {**hash_.head, "f": encode_revision(30)}
+    head = Head("", "app", "u", "s", revision=60, birth=20, cleared=19, namespace="n", flushed=in_sql)
+    assert reconcile(ScopeKind.NAMESPACE, hash_, StoredScope(head, [], 60)).flushed == told
+    gone = reconcile(ScopeKind.NAMESPACE, hash_, StoredScope(_without(head), [], 60))
+    assert not gone.forgot, "its record went with the flush of this life"
+
+
+def _without(head: Head) -> Head:
+    return replace(head, flushed=0)

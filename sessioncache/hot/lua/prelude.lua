@@ -32,6 +32,7 @@
 --   d id of the session's scope  g namespace (of a namespace, whose b is the birth of its session)
 --   e revision of the last write to temp: keys alone  j when it was last noted to be in use, beside u (of a session)
 --   l another one as soon as there may be one more namespace; as long as it is b there never was one (of a session)
+-- A clear keeps the head fields that it knows (`wipe` in writing.lua), and nothing else.
 -- '!' in the set of dirty fields stands for the head.
 
 local call = redis.call
@@ -221,10 +222,11 @@ end
 local MOST_TOLD = 1000 -- keys that one announcement names
 
 -- Tells whoever watches a scope what happened: 'w' fields of it were written, 't' temp: keys of the session were, 'x' the session is
--- gone, '?' it may be another than it was.  `before`: its revision until now.  The incarnation tells the scope from that of another
--- installation in another database of this server, which has the same channel.  A server that refuses to tell must not undo a write.
+-- gone, '?' it may be another than it was.  `before`: its revision until now; `fields`: nil where they are too many to be named.  The
+-- incarnation tells the scope from that of another installation in another database of this server, which has the same channel.  A
+-- server that refuses to tell must not undo a write.
 local function announce(channel, what, revision, before, inc, fields)
-  local told = #fields <= MOST_TOLD and table.concat(fields, '\0') or '*'
+  local told = fields and #fields <= MOST_TOLD and table.concat(fields, '\0') or '*'
   redis.pcall('SPUBLISH', channel, what .. revision .. before .. inc .. '|' .. told)
 end
 
@@ -337,17 +339,25 @@ local function let_go(base, session, member, ttl)
   end
 end
 
+-- Drops the marks of a scope, and the letters (R10) of its entries, which are all marked.
+local function drop_marks(base, member)
+  if call('EXISTS', base .. 'dead') == 1 then
+    local letters = {}
+    for _, field in ipairs(call('SMEMBERS', base .. 'd:' .. member)) do
+      if field ~= '!' then letters[#letters + 1] = member .. field end
+    end
+    in_chunks('HDEL', base .. 'dead', letters)
+  end
+  call('UNLINK', base .. 'd:' .. member)
+end
+
 -- Drops a scope that nobody can reach any more, with its marks, claim and letters.  `ttl`: milliseconds that the session
 -- of a namespace stays if it is clean.
 local function drop_scope(ctl, base, member, ttl)
   local session = call('HGET', base .. 'h:' .. member, 'd')
-  if call('EXISTS', base .. 'dead') == 1 then
-    local letters = call('SMEMBERS', base .. 'd:' .. member)
-    for i, field in ipairs(letters) do letters[i] = member .. field end
-    letters[#letters + 1] = member .. '!'
-    in_chunks('HDEL', base .. 'dead', letters)
-  end
-  call('UNLINK', base .. 'h:' .. member, base .. 'd:' .. member)
+  drop_marks(base, member)
+  call('HDEL', base .. 'dead', member .. '!')
+  call('UNLINK', base .. 'h:' .. member)
   call('ZREM', base .. 'dirty', member)
   call('ZREM', base .. 'since', member)
   call('HDEL', ctl, 'c:' .. member, 't:' .. member)

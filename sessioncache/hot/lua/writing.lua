@@ -80,14 +80,11 @@ local function put(p, field, text, e)
   marks[#marks + 1] = field
 end
 
--- Deletes every living entry; their number.
+-- Clears a scope, without touching its entries (R14: last cleared tells that they are dead); the number of those that lived.
 local function clear(p)
-  local all = call('HGETALL', p.hash)
   local n = p.n
-  for i = 1, #all, 2 do
-    if string.sub(all[i], 1, 1) == '=' and lives(p, all[i + 1]) then put(p, all[i], '', all[i + 1]) end
-  end
-  return n - p.n
+  if n > 0 then p.wiped, p.values, p.marks, p.n, p.z = true, {}, {'!'}, 0, 0 end
+  return n
 end
 
 -- R19: what an increment (I) by, or an append (A) of, a text makes of JSON; nil and why not.  Lua adds exactly where both numbers are
@@ -108,7 +105,7 @@ end
 -- Returns a refusal, or nil after noting what is to be done.
 local function operate(p, number, code, text, expected)
   local e, field, result = p.stored[HEAD + number], p.fields[number], ''
-  if not e or p.fresh or not lives(p, e) then e = nil end
+  if not e or p.fresh or p.wiped or not lives(p, e) then e = nil end
   if code == 'C' then
     result = clear(p)
   elseif expected ~= '*' and expected ~= (e and string.sub(e, 1, 9) or '') then
@@ -224,8 +221,33 @@ local function note_temp(session, revision)
   if rev_number(revision) > now() then write_head(session, revision, {'u', call('HGET', session.hash, 'u')}) end
 end
 
+-- Ends the entries of a scope that was cleared, before what the same call sets is written; the fields to be announced (nil: too many).
+-- The hash is made anew with its head alone, and the old one freed in the background: it takes no longer however many there were.
+local function wipe(p, revision)
+  local names_ = {'i', 'r', 'b', 'c', 'x', 'f', 'p', 'y', 'n', 'z', 'v', 'h', 'u', 'o', 'a', 'w', 's', 't', 'm', 'k', 'q', 'd', 'g', 'e', 'j', 'l'}
+  local head, kept, told = call('HMGET', p.hash, unpack(names_)), {}, nil
+  for i, name in ipairs(names_) do
+    if head[i] then
+      kept[#kept + 1] = name
+      kept[#kept + 1] = head[i]
+    end
+  end
+  if call('HLEN', p.hash) - #kept / 2 <= MOST_TOLD then
+    told = p.marks
+    for _, field in ipairs(call('HKEYS', p.hash)) do
+      if string.byte(field) == 61 and call('HSTRLEN', p.hash, field) > 9 then told[#told + 1] = field end
+    end
+  end
+  call('UNLINK', p.hash)
+  call('HSET', p.hash, unpack(kept))
+  if p.kind ~= 't' then call('HSET', p.hash, 'h', revision, 'c', rev_digits(rev_number(revision) - 1)) end
+  return told
+end
+
 local function write_temp(p, revision, session)
-  if p.fresh then call('DEL', p.hash) end
+  local told = p.marks
+  if p.fresh then call('DEL', p.hash)
+  elseif p.wiped then told = wipe(p, revision) end
   local kept, dropped = {'b', session.birth, 'r', revision, 'n', p.n, 'z', p.z}, {}
   for i = 1, #p.values, 2 do
     if p.values[i + 1] == '' then dropped[#dropped + 1] = p.values[i]
@@ -238,15 +260,17 @@ local function write_temp(p, revision, session)
   in_chunks('HDEL', p.hash, dropped)
   call('EXPIRE', p.hash, TEMP_TTL)
   if not session.changed then note_temp(session, revision) end
-  announce(p.base .. 'w:' .. session.member, 't', revision, ZERO, session.inc, p.marks)
+  announce(p.base .. 'w:' .. session.member, 't', revision, ZERO, session.inc, told)
 end
 
 -- Marks, then values with their revision and the head fields that go with them, and those of `head` (pairs, if given).
 local function write_scope(p, revision, head)
-  local values, kind = p.values, p.kind
-  if kind == 's' then p.marks[#p.marks + 1] = '!' end
+  local values, kind, told = p.values, p.kind, p.marks
+  if kind == 's' and not p.wiped then p.marks[#p.marks + 1] = '!' end
+  if p.wiped then drop_marks(p.base, p.member) end
   mark(p.base, p.member, p.hash, p.marks, p.parents, p.delay)
   destroy_token(p.ctl, p.member)
+  if p.wiped then told = wipe(p, revision) end
   for i = 2, #values, 2 do values[i] = revision .. values[i] end
   if p.n ~= p.had then
     values[#values + 1] = 'n'
@@ -265,7 +289,7 @@ local function write_scope(p, revision, head)
   end
   if kind == 's' then call('HSET', p.hash, 'r', revision, 'v', revision, 'h', revision, 'u', revision, unpack(values))
   else call('HSET', p.hash, 'r', revision, 'v', revision, unpack(values)) end
-  announce(p.base .. 'w:' .. p.member, 'w', revision, p.v or ZERO, p.inc, p.marks)
+  announce(p.base .. 'w:' .. p.member, 'w', revision, p.v or ZERO, p.inc, told)
 end
 
 -- Adds to a head the fields that tell something; the names of the others, which are not kept: each takes 50 bytes or more.

@@ -30,8 +30,8 @@ MUTATIONS = (
         "SQL without guard",
         "R7",
         _DURABLE + "bulk.py",
-        '            " WHERE stored.revision < excluded.revision"\n',
-        "",
+        '        return "stored.revision < excluded.revision"\n',
+        '        return "true"\n',
         (_SQL + "test_older_is_refused_equal_is_a_replay_greater_is_reported",),
     ),
     Mutation(

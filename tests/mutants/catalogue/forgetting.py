@@ -428,12 +428,12 @@ MUTATIONS = (
         ("gaps/test_namespaces.py::test_a_namespace_that_was_loaded_is_not_older_than_its_session",),
     ),
     Mutation(
-        "what was cleared is lost with its session",
+        "a later clear shows nothing of an earlier one",
         "R11",
         "sessioncache/durability.py",
-        "is_cleared = cleared == whole or",
-        "is_cleared = not pending.whole or not in_force and",
-        ("gaps/test_namespaces.py::test_flush_is_content_where_the_session_lives_again_since_it_was_cleared",),
+        "(cleared > whole and (in_force or evidence.oldest is None))",
+        "(cleared > whole and evidence.oldest is None)",
+        ("gaps/test_clears.py::test_a_clear_is_shown_by_a_later_one_whatever_was_written_since",),
     ),
     Mutation(
         "a fork that cannot be read has failed",

@@ -119,8 +119,8 @@ MUTATIONS = (
         "a write leaves the token",
         "R13",
         _LUA + "writing.lua",
-        "  destroy_token(p.ctl, p.member)\n  for i = 2",
-        "  for i = 2",
+        "  destroy_token(p.ctl, p.member)\n  if p.wiped",
+        "  if p.wiped",
         (_TOKENS + "test_a_write_or_a_delete_destroys_the_token",),
     ),
     Mutation(

@@ -7,6 +7,7 @@ from tests.mutants.mutation import Mutation
 _LUA = "sessioncache/hot/lua/"
 _SPACES, _FORKS, _TOUCHING = "scripts/test_namespaces.py::", "scripts/test_forks.py::", "scripts/test_touching.py::"
 _CLIENT, _RACES = "client/test_namespaces.py::", "races/test_namespaces.py::"
+_CLEARED = "scripts/test_clears.py::"
 
 _PINNED = (
     Mutation(
@@ -120,11 +121,9 @@ _LIVES = (
         "a namespace's letters outlive its session",
         "R10",
         _LUA + "prelude.lua",
-        """    in_chunks('HDEL', base .. 'dead', letters)
-  end
-  call('UNLINK', base .. 'h:' .. member""",
-        """  end
-  call('UNLINK', base .. 'h:' .. member""",
+        """      if field ~= '!' then letters[#letters + 1] = member .. field end
+""",
+        "",
         (_SPACES + "test_a_delete_drops_the_letters_of_its_namespaces",),
     ),
     Mutation(
@@ -203,12 +202,68 @@ _HEADS = (
         (_TOUCHING + "test_a_derived_title_is_taken_where_there_is_none_and_a_new_one_in_any_case",),
     ),
     Mutation(
-        "a clear counts what is dead",
+        "a clear does not tell that its keys are dead",
         "R14",
         _LUA + "writing.lua",
-        "if string.sub(all[i], 1, 1) == '=' and lives(p, all[i + 1]) then put",
-        "if string.sub(all[i], 1, 1) == '=' and #all[i + 1] > 9 then put",
-        (_TOUCHING + "test_what_lies_at_last_cleared_does_not_count",),
+        "'h', revision, 'c', rev_digits(rev_number(revision) - 1)) end",
+        "'h', revision) end",
+        (_CLEARED + "test_a_clear_counts_living_keys_and_leaves_the_head_alone",),
+    ),
+    Mutation(
+        "a clear kills what the same call sets",
+        "R14",
+        _LUA + "writing.lua",
+        "'h', revision, 'c', rev_digits(rev_number(revision) - 1)) end",
+        "'h', revision, 'c', revision) end",
+        (_CLEARED + "test_what_the_same_call_sets_after_the_clear_lives",),
+    ),
+    Mutation(
+        "a clear is forgotten within its call",
+        "R14",
+        _LUA + "writing.lua",
+        "p.fresh or p.wiped or not",
+        "p.fresh or not",
+        (_CLEARED + "test_what_the_same_call_sets_after_the_clear_lives",),
+    ),
+    Mutation(
+        "a clear of a shared scope cannot be acknowledged",
+        "R8",
+        _LUA + "writing.lua",
+        "call('HSET', p.hash, 'h', revision, 'c'",
+        "call('HSET', p.hash, 'c'",
+        (_CLEARED + "test_a_shared_scope_is_cleared_and_flushed",),
+    ),
+    Mutation(
+        "a clear leaves the marks of what it ends",
+        "R1",
+        _LUA + "prelude.lua",
+        "  call('UNLINK', base .. 'd:' .. member)\nend",
+        "end",
+        (_CLEARED + "test_a_clear_counts_living_keys_and_leaves_the_head_alone",),
+    ),
+    Mutation(
+        "a clear takes the letter of the head",
+        "R10",
+        _LUA + "prelude.lua",
+        "      if field ~= '!' then letters[#letters + 1] = member .. field end\n",
+        "      letters[#letters + 1] = member .. field\n",
+        (_CLEARED + "test_a_letter_of_what_was_cleared_goes_and_that_of_the_head_stays",),
+    ),
+    Mutation(
+        "a clear touches every key",
+        "R12",
+        _LUA + "writing.lua",
+        "  if call('HLEN', p.hash) - #kept / 2 <= MOST_TOLD then\n",
+        "  if true then\n",
+        (_CLEARED + "test_a_clear_of_many_keys_does_no_more_than_one_of_few",),
+    ),
+    Mutation(
+        "temp: keys outlive a clear",
+        "R16",
+        _LUA + "writing.lua",
+        "  elseif p.wiped then told = wipe(p, revision) end\n",
+        "  end\n",
+        (_CLEARED + "test_temp_keys_are_cleared_and_no_revision_of_them_comes_again",),
     ),
     Mutation(
         "a tombstone of a session proves nothing of its namespaces",

@@ -71,9 +71,11 @@ MUTATIONS = (
         _LUA + "writing.lua",
         """  mark(p.base, p.member, p.hash, p.marks, p.parents, p.delay)
   destroy_token(p.ctl, p.member)
+  if p.wiped then told = wipe(p, revision) end
   for i = 2, #values, 2 do values[i] = revision .. values[i] end
 """,
         """  destroy_token(p.ctl, p.member)
+  if p.wiped then told = wipe(p, revision) end
   for i = 2, #values, 2 do values[i] = revision .. values[i] end
   call('HSET', p.hash, unpack(values))
   mark(p.base, p.member, p.hash, p.marks, p.parents, p.delay)
