@@ -125,7 +125,7 @@ class Backlog:
         common = (_micro(delay), self.idle_ms, TOMBSTONE_RETENTION * 1000)
         pieces = [pieces_of(one) for one in committed]
         before = [
-            await self._acknowledge_first(one, of_one[:-1], common)
+            await self._acknowledge_first(one, of_one[:-1], common) if len(of_one) > 1 else _NOTHING
             for one, of_one in zip(committed, pieces, strict=True)
         ]
         last = [place for place, done in enumerate(before) if done is not None]
@@ -371,6 +371,8 @@ def _together(before: Acknowledged | None, then: Acknowledged | None) -> Acknowl
     """What two pieces of one scope did; None where the incarnation has changed."""
     if before is None or then is None:
         return None
+    if before is _NOTHING:
+        return then
     return Acknowledged(then.left, before.rows + then.rows, before.refused + then.refused)
 
 
