@@ -19,7 +19,7 @@ from redis.retry import Retry
 from sessioncache.embedded import folder
 from sessioncache.embedded.locks import FileLock
 from tests.servers import SLOW
-from tests.waiting import wait_until
+from tests.waiting import stretched, wait_until
 
 # Opens the folder, tells what it got, and stays a user until its standard input ends.
 USER = """
@@ -172,10 +172,10 @@ class User:
         return str(json.loads(self.told())["redis"])
 
     def leave(self) -> None:
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=stretched(20))
         assert self.process.returncode == 0
 
     def end(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=stretched(20))

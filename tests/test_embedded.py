@@ -35,7 +35,7 @@ from tests.embedded_helpers import (
     said,
     wait_closed,
 )
-from tests.waiting import wait_until
+from tests.waiting import stretched, wait_until
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_a_forked_child_is_no_user(path: Path, users: Callable[..., User], child
     assert parent.process.stdin is not None
     parent.process.stdin.write("\n")
     parent.process.stdin.flush()
-    assert parent.process.wait(20) == 0
+    assert parent.process.wait(stretched(20)) == 0
     # The child lives: it holds the other end of the pipe.
     wait_closed(path)
 

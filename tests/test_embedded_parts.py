@@ -13,7 +13,7 @@ import pytest
 from sessioncache.embedded import folder
 from sessioncache.embedded.locks import FileLock
 from sessioncache.embedded.processes import BackOff, LockedProcess
-from tests.waiting import wait_until
+from tests.waiting import stretched, wait_until
 
 
 def test_locks_exclude_each_other(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_young_or_dead_process_is_not_signalled(tmp_path: Path, monkeypatch: p
         bystander.kill()
     process.start(["sleep", "60"])
     wait_until(lambda: process.signal(signal.SIGTERM), 5, "the process has noted its id")
-    assert process.wait(5)
+    assert process.wait(stretched(5))
 
 
 def test_a_process_that_holds_the_lock_is_not_started_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_a_process_that_holds_the_lock_is_not_started_twice(tmp_path: Path, monk
     assert first.alive()
     assert second.alive()
     wait_until(lambda: second.signal(signal.SIGKILL), 5, "the process has noted its id")
-    assert first.wait(5)
+    assert first.wait(stretched(5))
     assert "second" not in (tmp_path / "log").read_text()
 
 

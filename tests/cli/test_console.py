@@ -27,7 +27,7 @@ from tests.cli.conftest import Run
 from tests.conftest import StartRedis
 from tests.helpers import Urls, connect, drain, execute, settle, start_worker
 from tests.rules.poison import refuse_poison
-from tests.waiting import wait_until
+from tests.waiting import stretched, wait_until
 
 PROGRAM = Path(sys.executable).parent / "sessioncache"
 NO_REDIS = "redis://ada:secret@127.0.0.1:1/0"
@@ -177,7 +177,7 @@ def on_terminal(urls: Urls, *words: str, columns: int = 80) -> str:
     except OSError:  # how Linux tells the end of a terminal
         pass
     os.close(ours)
-    assert process.wait(20) == 0, process.communicate()[1]
+    assert process.wait(stretched(20)) == 0, process.communicate()[1]
     process.communicate()
     return printed.decode()
 
@@ -239,7 +239,7 @@ def listed_to(urls: Urls, output: int) -> tuple[int, str]:
     """Exit code and standard error of a list whose output goes to a descriptor."""
     process = program(urls, "sessions", "list", stdout=output)
     os.close(output)
-    err = process.communicate(timeout=20)[1].decode()
+    err = process.communicate(timeout=stretched(20))[1].decode()
     return process.returncode, err
 
 

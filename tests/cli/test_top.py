@@ -20,7 +20,7 @@ import pytest
 from sessioncache.cli import main
 from tests.conftest import StartRedis
 from tests.helpers import Urls, connect, start_worker, stop_worker, upgrade
-from tests.waiting import wait_until
+from tests.waiting import stretched, wait_until
 
 COMMAND = str(Path(sys.executable).parent / "sessioncache")
 AWAY = "postgresql://nobody@127.0.0.1:1/nothing"
@@ -78,7 +78,7 @@ def test_a_reader_of_lines_that_goes_away_ends_it_quietly(valkey_url: str) -> No
         assert process.stderr is not None
         assert process.stdout.readline()
         process.stdout.close()
-        assert process.wait(20) == 141
+        assert process.wait(stretched(20)) == 141
         assert process.stderr.read() == b""
 
 
@@ -87,7 +87,7 @@ def test_an_interrupt_ends_it_quietly(valkey_url: str) -> None:
         assert process.stdout is not None
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(stretched(20)) == 130
         assert process.communicate()[1] == b""
 
 
@@ -188,7 +188,7 @@ def test_on_a_terminal_it_draws_a_screen_survives_redis_and_ends_with_q(terminal
     wait_until(lambda: screen.shows("Redis is away"), 20, "the screen says so")
     server.start()
     screen.press(b"q")
-    assert screen.process.wait(20) == 0
+    assert screen.process.wait(stretched(20)) == 0
     assert screen.shows("\x1b[?1049l"), "the screen of before is back"
     assert screen.is_as_before()
 
@@ -196,7 +196,7 @@ def test_on_a_terminal_it_draws_a_screen_survives_redis_and_ends_with_q(terminal
 def test_a_terminal_that_cannot_be_drawn_on_gets_lines(valkey_url: str) -> None:
     terminal = Terminal(valkey_url, "--count", "2", kind="dumb")
     try:
-        assert terminal.process.wait(20) == 0
+        assert terminal.process.wait(stretched(20)) == 0
         assert terminal.shows("workers 0 of 0 alive")
         assert b"\x1b" not in terminal.drawn
         assert len(terminal.drawn.splitlines()) == 2
@@ -209,6 +209,6 @@ def test_an_interrupt_leaves_the_terminal_as_it_was(terminal: tuple[Terminal, An
     wait_until(lambda: screen.shows("nothing waits"), 20, "the screen is drawn")
     server.pause()
     screen.process.send_signal(signal.SIGINT)
-    assert screen.process.wait(20) == 130
+    assert screen.process.wait(stretched(20)) == 130
     assert screen.shows("\x1b[?1049l"), "the screen of before is back"
     assert screen.is_as_before()

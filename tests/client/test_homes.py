@@ -63,7 +63,7 @@ def test_on_another_event_loop_every_call_is_one_clear_error(
     session = loop.run_until_complete(cache.create("ada", session_id="s1", state={"a": 1}))
     for call in CALLS.values():
         with pytest.raises(ConfigurationError, match="was opened on another event loop"):
-            asyncio.run(asyncio.wait_for(call(cache, session), 5))
+            asyncio.run(asyncio.wait_for(call(cache, session), stretched(5)))
     assert loop.run_until_complete(session.get("a")) == 1
     loop.run_until_complete(cache.aclose())
 

@@ -25,7 +25,7 @@ from tests.conftest import StartRedis
 from tests.helpers import Process, Urls, connect, drain, evict, raw, scope_key, session, stored_values, upgrade
 from tests.proxy import Proxy
 from tests.servers import RedisServer
-from tests.waiting import wait_until_async
+from tests.waiting import stretched, wait_until_async
 
 
 async def made(cache: SessionCache) -> Session:
@@ -262,7 +262,7 @@ async def test_who_waits_for_the_lease_of_a_session_that_is_deleted_is_told(cach
         await asyncio.sleep(0)
         await cache.delete("ada", "s1")
         with pytest.raises(SessionNotFoundError):
-            await asyncio.wait_for(waiting, 10)
+            await asyncio.wait_for(waiting, stretched(10))
 
 
 async def test_the_lease_of_a_cold_session_is_to_be_had(cache: SessionCache, urls: Urls) -> None:

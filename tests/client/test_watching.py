@@ -16,7 +16,7 @@ from sessioncache.hot import listening
 from tests.conftest import StartRedis
 from tests.helpers import Agent, Urls, connect, drain, evict, execute, raw, scope_key, session, upgrade, user
 from tests.proxy import Proxy
-from tests.waiting import wait_until_async
+from tests.waiting import stretched, wait_until_async
 
 PROCESSES = 4
 CALLS = 250
@@ -27,7 +27,7 @@ Told = list[tuple[str, tuple[str, ...], bool]]
 
 async def after(changes: Watch) -> Change:
     """The next change, which has to come."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(stretched(20)):
         return await anext(changes)
 
 

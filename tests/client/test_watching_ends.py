@@ -24,20 +24,20 @@ from sessioncache.revisions import ZERO, encode_revision
 from sessioncache.watching import Watch
 from tests.conftest import StartRedis
 from tests.helpers import Stall, Urls, connect, raw, scope_key, session, upgrade
-from tests.waiting import wait_until_async
+from tests.waiting import stretched, wait_until_async
 
 _CHANNEL = scope_key(session("ada", "s1")).replace(":h:", ":w:")
 
 
 async def _after(changes: Watch) -> Change:
     """The next change, which has to come."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(stretched(20)):
         return await anext(changes)
 
 
 async def _ended(waiting: asyncio.Future[Change]) -> BaseException | None:
     """How waiting for a change ended, which it has to soon."""
-    await asyncio.wait([waiting], timeout=3)
+    await asyncio.wait([waiting], timeout=stretched(3))
     return waiting.exception() if waiting.done() else None
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import StartPostgreSQL
 from tests.helpers import Urls, claims, connect, dirty, execute, open_worker, start_worker, upgrade
-from tests.waiting import wait_until_async
+from tests.waiting import stretched, wait_until_async
 
 GRACE = 3.0
 
@@ -40,7 +40,7 @@ async def test_r9_a_worker_whose_database_hangs_ends_within_its_grace_time_and_g
         assert "not finished within 3 s" in told
         assert took < GRACE + 1.5
         assert claims(valkey_url) == []
-        async with asyncio.timeout(20), open_worker(urls) as other:
+        async with asyncio.timeout(stretched(20)), open_worker(urls) as other:
             await other.flush_once()
     assert dirty(valkey_url) == 0
 

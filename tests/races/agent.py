@@ -65,7 +65,7 @@ async def main() -> None:
     """Answer until stdin ends."""
     redis_url, database_url, settings = json.loads(sys.argv[1])
     loop = asyncio.get_running_loop()
-    async with SessionCache.connect(redis_url, database_url, app="app", **settings) as cache:
+    async with SessionCache.connect(redis_url, database_url, app="app", **{"timeout": 30.0, **settings}) as cache:
         calls = Calls(cache)
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             call, arguments, named = json.loads(line)

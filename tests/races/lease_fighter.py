@@ -80,7 +80,7 @@ async def main() -> None:
     """Fight until it is over."""
     redis_url, database_url, name, ttl, path, stop = sys.argv[1:]
     journal = open_journal(path)
-    async with SessionCache.connect(redis_url, database_url, app="app") as cache:
+    async with SessionCache.connect(redis_url, database_url, app="app", timeout=30.0) as cache:
         session = await cache.get("ada", "s1")
         fighter = Fighter(session, name, float(ttl), journal)
         while not is_over(stop):

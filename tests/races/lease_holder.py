@@ -14,7 +14,7 @@ from sessioncache import SessionCache
 async def main() -> None:
     """Say "held" once the lease is."""
     redis_url, database_url, user, session_id, ttl = sys.argv[1:]
-    async with SessionCache.connect(redis_url, database_url, app="app") as cache:
+    async with SessionCache.connect(redis_url, database_url, app="app", timeout=30.0) as cache:
         session = await cache.get(user, session_id)
         async with session.lease(float(ttl)):
             print("held", flush=True)

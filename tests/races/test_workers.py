@@ -34,7 +34,7 @@ from tests.helpers import (
 from tests.proxy import Proxy
 from tests.races.locks import locked_row, waiters
 from tests.servers import PostgreSQLServer
-from tests.waiting import wait_until, wait_until_async
+from tests.waiting import stretched, wait_until, wait_until_async
 
 
 async def test_r6_several_workers_over_the_same_scopes_never_deadlock(pg_urls: Urls) -> None:
@@ -179,7 +179,7 @@ class Interruption:
             self.done = True
             self._heard.clear()
             await self._act()
-            await asyncio.wait_for(self._heard.wait(), 5)
+            await asyncio.wait_for(self._heard.wait(), stretched(5))
         return found
 
     def announce(self, bucket: int, now: float) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sessioncache import BackPressureError, Session, SessionCache
 from tests.helpers import Urls, connect, drain, evict, raw
-from tests.waiting import wait_until_async
+from tests.waiting import stretched, wait_until_async
 
 
 async def fill(cache: SessionCache, number: int) -> list[Session]:
@@ -94,7 +94,7 @@ async def test_r18_waiting_writes_go_on_as_soon_as_a_worker_catches_up(small_url
         assert not done, "it waits, since no worker is alive"
         before = await made[0].get("n")
         await drain(small_urls)
-        await asyncio.wait_for(_higher(made[0], before), 15)
+        await asyncio.wait_for(_higher(made[0], before), stretched(15))
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
         await drain(small_urls)

@@ -14,12 +14,13 @@ import pytest
 from sessioncache.embedded import folder
 from tests.embedded_helpers import User, closed, held, wait_closed
 from tests.helpers import ROOT, Urls
+from tests.waiting import stretched
 
 BEGIN = """
 import os, sys, threading
 from sessioncache.sync import SessionCache
 
-cache = SessionCache.connect(sys.argv[1], sys.argv[2], app="app")
+cache = SessionCache.connect(sys.argv[1], sys.argv[2], app="app", timeout=30.0)
 session = cache.create("ada", state={"a": 1})
 """
 
@@ -68,7 +69,7 @@ def test_a_process_ends_soon_and_silently(small_urls: Urls, ending: str) -> None
         start_new_session=True,
     )
     try:
-        told, _ = process.communicate(timeout=30)
+        told, _ = process.communicate(timeout=stretched(30))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise
@@ -80,7 +81,7 @@ FORKING = """
 import os, sys
 from sessioncache.sync import SessionCache
 
-cache = SessionCache.connect(app="app", data_dir=sys.argv[1])
+cache = SessionCache.connect(app="app", data_dir=sys.argv[1], timeout=30.0)
 session = cache.create("ada", session_id="s1")
 os.chdir("/")
 first = os.fork()
@@ -121,6 +122,6 @@ def test_the_embedded_server_outlives_a_child_and_serves_one_without_its_parent(
     forking.process.stdin.write("\n")
     forking.process.stdin.flush()
     assert forking.told() == "4"
-    assert forking.process.wait(30) == 0
+    assert forking.process.wait(stretched(30)) == 0
     wait_closed(tmp_path / "data")
     assert closed(tmp_path / "data")

@@ -20,6 +20,7 @@ from sessioncache.errors import (
 )
 from sessioncache.sync import SessionCache, current_session
 from tests.forking import in_child
+from tests.waiting import stretched
 
 
 def test_a_session_is_touched_renamed_forked_cleared_and_exported(cache: SessionCache) -> None:
@@ -138,7 +139,7 @@ def test_a_waiting_runner_gets_the_lease_when_the_other_ends(small_cache: Sessio
             second = pool.submit(run)
             held.set("first", True)
             assert not second.done()
-        assert second.result(20) > 0
+        assert second.result(stretched(20)) > 0
 
 
 def test_a_lease_stays_with_the_process_that_took_it(small_cache: SessionCache) -> None:

@@ -22,6 +22,7 @@ from tests.conftest import StartRedis
 from tests.embedded_helpers import wait_closed
 from tests.helpers import ROOT, Process, Urls, drain
 from tests.tool.world import FOREIGN_ARGUMENTS, HOSTILE_NAMES, REFUSED_NAMES, SPACE, make_surroundings, snapshot
+from tests.waiting import stretched
 
 PATHS = os.pathsep.join(path for path in sys.path if path)
 HANDSHAKE = [
@@ -169,7 +170,7 @@ async def test_a_signal_ends_it_while_the_client_holds_its_end_open(small_urls: 
         for served, number in ((one, signal.SIGTERM), (other, signal.SIGINT)):
             served.shake_hands()
             served.send(number)
-        assert (one.wait(20), other.wait(20)) == (0, 0)
+        assert (one.wait(stretched(20)), other.wait(stretched(20))) == (0, 0)
 
 
 async def test_a_client_that_reads_nothing_does_not_hold_it_up(made: Session, small_urls: Urls) -> None:
@@ -179,7 +180,7 @@ async def test_a_client_that_reads_nothing_does_not_hold_it_up(made: Session, sm
         for number in range(2, 6):
             served.ask(number, operation="get", namespace="n", key="k")
         served.send(signal.SIGTERM)
-        assert served.wait(20) == 0, served.complained()
+        assert served.wait(stretched(20)) == 0, served.complained()
 
 
 async def test_the_session_has_to_exist_unless_it_is_to_be_created(small_cache: SessionCache, small_urls: Urls) -> None:

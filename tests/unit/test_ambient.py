@@ -14,6 +14,7 @@ import pytest
 
 from sessioncache import NoSessionError, current_session
 from sessioncache.ambient import bound
+from tests.waiting import stretched
 
 
 class Bindable:
@@ -86,26 +87,26 @@ def test_a_thread_begins_with_no_session_and_keeps_its_own() -> None:
         seen.append(ambient())
         with bound(theirs):
             seen.append(ambient())
-            both_bound.wait(10)
-            left.wait(10)
+            both_bound.wait(stretched(10))
+            left.wait(stretched(10))
             seen.append(ambient())
 
     both_bound, left = threading.Barrier(2), threading.Event()
     thread = threading.Thread(target=work)
     with bound(mine):
         thread.start()
-        both_bound.wait(10)
+        both_bound.wait(stretched(10))
         assert ambient() is mine
     left.set()
-    thread.join(10)
+    thread.join(stretched(10))
     assert seen == [None, theirs, theirs]
 
 
 def test_a_pool_hands_a_session_on_only_by_a_copied_context() -> None:
     with ThreadPoolExecutor(1) as pool, bound(Bindable()) as mine:
-        assert pool.submit(ambient).result(10) is None
-        assert pool.submit(contextvars.copy_context().run, ambient).result(10) is mine
-        assert pool.submit(ambient).result(10) is None
+        assert pool.submit(ambient).result(stretched(10)) is None
+        assert pool.submit(contextvars.copy_context().run, ambient).result(stretched(10)) is mine
+        assert pool.submit(ambient).result(stretched(10)) is None
 
 
 async def test_to_thread_hands_the_session_on() -> None:
