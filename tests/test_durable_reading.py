@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import insert, text
 
-from sessioncache.durable import reading
+from sessioncache.durable import reading, schema
 from sessioncache.durable.answers import FencedOff
 from sessioncache.durable.tier import Asked, DurableTier
 from sessioncache.entries import Entry, Head
@@ -115,6 +116,21 @@ async def test_evidence_shows_fence_head_and_rows_with_tombstones(tier: DurableT
     assert (evidence.head.revision, evidence.head.birth) == (6, 2)
     assert evidence.rows == {"k": Entry("k", 5, b"1"), "gone": Entry("gone", 6, b"")}
     assert (unknown.head, unknown.rows) == (None, {})
+
+
+async def test_a_session_owns_namespaces_of_which_no_row_is_left(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, {"k": b"1"}))
+    record = {
+        "scope_id": session().id,
+        "namespace": "tools",
+        "cleared": 0,
+        "revision": 5,
+        "flushed_at": datetime.now(UTC),
+    }
+    async with tier.engine.begin() as connection:
+        await connection.execute(insert(schema.namespace), record)
+    (owned,) = await tier.owned([session()])
+    assert owned.entries == {"": 1, "tools": 0}
 
 
 async def test_names_that_differ_little_are_different_scopes(tier: DurableTier) -> None:

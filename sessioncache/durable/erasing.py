@@ -49,12 +49,16 @@ async def read_erased(connection: AsyncConnection, user: ScopeRef, after: str, m
 
 
 async def read_owned(connection: AsyncConnection, sessions: Sequence[ScopeRef]) -> list[Owned]:
-    """The namespaces of sessions, with the number of their living entries."""
+    """The namespaces of sessions, with the number of their living entries; those too that have none, and may be hot."""
     counts: dict[str, dict[str, int]] = defaultdict(dict)
     living = func.sum(case((_STATE.deleted, 0), else_=1))
     query = select(_STATE.scope_id, _STATE.namespace, living).where(_STATE.scope_id.in_([one.id for one in sessions]))
     for scope_id, namespace, count in await connection.execute(query.group_by(_STATE.scope_id, _STATE.namespace)):
         counts[scope_id][namespace] = int(count)
+    space = schema.namespace.c
+    recorded = select(space.scope_id, space.namespace).where(space.scope_id.in_([one.id for one in sessions]))
+    for scope_id, namespace in await connection.execute(recorded):
+        counts[scope_id].setdefault(namespace, 0)
     return [Owned(one, counts[one.id]) for one in sessions]
 
 

@@ -15,6 +15,14 @@ _NOT_YET = _SCRIPTS + "test_nothing_is_let_in_until_the_microsecond_of_the_end"
 
 MUTATIONS = (
     Mutation(
+        "an empty namespace is not found by an erasure",
+        "R16",
+        "sessioncache/durable/erasing.py",
+        "        counts[scope_id].setdefault(namespace, 0)\n",
+        "        pass\n",
+        ("test_durable_reading.py::test_a_session_owns_namespaces_of_which_no_row_is_left",),
+    ),
+    Mutation(
         "an erased user's scope is written",
         "R14",
         _LUA + "writing.lua",
