@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sessioncache.deadline import apart, within
-from sessioncache.durable.reading import Asked
+from sessioncache.durable.answers import Asked
 from sessioncache.entries import Entry
 from sessioncache.errors import (
     DeadLetterError,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sessioncache.deadline import within
-from sessioncache.durable.reading import Asked
+from sessioncache.durable.answers import Asked
 from sessioncache.hot.calls import Operation, Part, Refused
 from sessioncache.hot.layout import Place, parents
 from sessioncache.hot.letters import Letters, RawLetter

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from sessioncache.scopes import ScopeRef
 
@@ -15,6 +16,16 @@ class FencedOff(Exception):  # noqa: N818 - a signal, which callers answer by re
     def __init__(self, buckets: Iterable[int]) -> None:
         self.buckets = frozenset(buckets)
         super().__init__(f"the fence names another incarnation for buckets {sorted(self.buckets)}")
+
+
+class Asked(NamedTuple):
+    """What evidence is asked for."""
+
+    scope: ScopeRef
+    keys: Sequence[str]
+    """Without prefix."""
+    oldest: bool = False
+    """Whether the oldest other living row is asked for, too."""
 
 
 class Swap(Enum):

@@ -8,14 +8,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Row, Select, func, literal_column, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.dates import dated
 from sessioncache.durable import schema
-from sessioncache.durable.answers import FencedOff
+from sessioncache.durable.answers import Asked, FencedOff
 from sessioncache.durable.bulk import CLOCK
 from sessioncache.durable.fence import read_fences
 from sessioncache.durable.heads import head_of
@@ -54,16 +54,6 @@ _MOST = 16 * 1024 * 1024
 """Bytes of values that are evidence at a time."""
 
 StoredRow = Row[*tuple[Any, ...]]
-
-
-class Asked(NamedTuple):
-    """What evidence is asked for."""
-
-    scope: ScopeRef
-    keys: Sequence[str]
-    """Without prefix."""
-    oldest: bool = False
-    """Whether the oldest other living row is asked for, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from sqlalchemy.util import greenlet_spawn
 
 from sessioncache.deadline import within
 from sessioncache.durable import erasing, fence, flushing, layout, listing, purging, reading
-from sessioncache.durable.answers import Owned, Swap, Tombstone
+from sessioncache.durable.answers import Asked, Owned, Swap, Tombstone
 from sessioncache.durable.engine import create_engine, prepare_engine
 from sessioncache.durable.errors import RefusedDataError
 from sessioncache.durable.flushing import FlushResult
-from sessioncache.durable.reading import Asked, Evidence
+from sessioncache.durable.reading import Evidence
 from sessioncache.durable.rights import missing_rights
 from sessioncache.durable.transactions import abandonable, finished, tidy_file, writing
 from sessioncache.durable.transactions import reading as reading_transaction
