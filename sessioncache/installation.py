@@ -14,6 +14,7 @@ from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.link import HotLink
 from sessioncache.outages import SQL
+from sessioncache.ownership import INSTALLATION, TAKEN
 from sessioncache.settings import (
     LAYOUT_VERSION,
     MAX_SCOPE_BYTES,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-INSTALLATION = "installation"
-"""The name under which both tiers record the id that tells installations apart."""
 _PATIENCE = 1.0
 """Seconds that a call waits for SQL to be checked where Redis knows the installation."""
 _PAUSE = 5.0
@@ -109,9 +108,7 @@ class Installation:
         if not hot:
             hot = await self._incarnations.write_record({name: stored[name] for name in (*self._ours, INSTALLATION)})
         if hot[INSTALLATION] != stored[INSTALLATION]:
-            raise ConfigurationError(
-                "this Redis belongs to another database: give it a prefix of its own, or the database it was used with"
-            )
+            raise ConfigurationError(TAKEN)
         self._belongs_to(stored[INSTALLATION])
 
     async def _read_stored(self) -> dict[str, str]:
@@ -128,6 +125,7 @@ class Installation:
         return await self._read_stored()
 
     def _belongs_to(self, installation: str) -> None:
+        self._incarnations.record = {**self._ours, INSTALLATION: installation} if installation else {}
         for one in self._owned:
             one.database = installation
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from sessioncache.errors import ConfigurationError
 
+INSTALLATION = "installation"
+"""The name under which both tiers record the id that tells installations apart."""
+TAKEN = "this Redis belongs to another database: give it a prefix of its own, or the database it was used with"
+
 _MARK = "."
 _LENGTH = 6
 

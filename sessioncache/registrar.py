@@ -73,6 +73,7 @@ class Registrar:
         fences = await (self._durable.read_fences(buckets) if unusable else self._fences(buckets))
         if fences is None:
             return {}
+        await self._incarnations.claim()
         found = await self._incarnations.current(buckets, unusable, replaced=replaced)
         # R17: one that stays although the replid has changed stays only where SQL still names it.
         lapsed = {b: one.id for b, one in found.items() if one.kept and fences.get(b) != one.id}

@@ -8,7 +8,7 @@ from sessioncache.figures import told_seconds
 from sessioncache.health.finding import Finding, Level, bad, good, warning
 from sessioncache.health.sql_facts import History
 from sessioncache.hot.vitals import Incarnation
-from sessioncache.installation import INSTALLATION
+from sessioncache.ownership import INSTALLATION
 
 Record = Mapping[str, str]
 

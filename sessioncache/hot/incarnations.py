@@ -6,11 +6,11 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from sessioncache.errors import HotTierUnavailableError
+from sessioncache.errors import ConfigurationError, HotTierUnavailableError
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.link import HotLink, Reply
 from sessioncache.hot.scripts import load_script
-from sessioncache.ownership import tag_of
+from sessioncache.ownership import INSTALLATION, TAKEN, tag_of
 
 
 class Current(NamedTuple):
@@ -33,6 +33,8 @@ class Incarnations:
         self._layout = layout
         self.database = ""
         """The installation of the database that this process works with, once that is known."""
+        self.record: Mapping[str, str] = {}
+        """What this Redis is set up with, as this process has seen it."""
 
     async def current(
         self, buckets: Sequence[int], unusable: Mapping[int, str], *, replaced: bool = False
@@ -73,6 +75,14 @@ class Incarnations:
     async def rewrite_record(self, values: Mapping[str, str]) -> None:
         """Note what this Redis is set up with from now on, whatever was noted."""
         await self._link.command(b"HSET", self._layout.record, *(part for pair in values.items() for part in pair))
+
+    async def claim(self) -> None:
+        """Note again what this Redis is set up with, if it forgot that, before somebody else sets it up.
+
+        ConfigurationError where that has happened.
+        """
+        if self.record and (await self.write_record(self.record))[INSTALLATION] != self.record[INSTALLATION]:
+            raise ConfigurationError(TAKEN)
 
     async def write_record(self, values: Mapping[str, str]) -> dict[str, str]:
         """Note what this Redis is set up with, if nothing has been noted yet; what is noted now."""

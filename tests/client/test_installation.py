@@ -207,3 +207,32 @@ async def test_no_error_shows_a_password(start_redis: StartRedis, sqlite_url: st
     assert "hunter2" not in repr(told.value)
     async with connect(Urls(server.url, sqlite_url)) as cache:
         await cache.create("ada")
+
+
+async def test_r18_who_works_on_reclaims_a_redis_that_forgot_everything(urls: Urls, tmp_path: Path) -> None:
+    stranger = f"sqlite:///{tmp_path}/stranger.db"
+    await upgrade(stranger)
+    async with connect(urls) as cache:
+        await cache.create("ada", session_id="s1")
+        async with Redis.from_url(urls.redis) as client:
+            await client.flushall()
+        await cache.create("ada", session_id="s2")
+        with pytest.raises(ConfigurationError, match="in use with another database"):
+            await connect(Urls(urls.redis, stranger))
+        async with connect(urls) as newcomer:
+            assert (await newcomer.get("ada", "s2")).id == "s2"
+
+
+async def test_r18_who_works_on_is_told_that_others_set_up_a_redis_that_forgot_everything(
+    urls: Urls, tmp_path: Path
+) -> None:
+    stranger = f"sqlite:///{tmp_path}/stranger.db"
+    await upgrade(stranger)
+    async with connect(urls) as cache:
+        await cache.create("ada", session_id="s1")
+        async with Redis.from_url(urls.redis) as client:
+            await client.flushall()
+        async with connect(Urls(urls.redis, stranger)) as other:
+            with pytest.raises(ConfigurationError, match="belongs to another database"):
+                await cache.create("ada", session_id="s2")
+            await other.create("ada", session_id="s3")

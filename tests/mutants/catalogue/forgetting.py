@@ -187,6 +187,14 @@ MUTATIONS = (
         (_INCARNATIONS + "test_an_incarnation_bears_the_database_that_it_belongs_to",),
     ),
     Mutation(
+        "a Redis that forgot everything is left to whoever comes first",
+        "R18",
+        "sessioncache/registrar.py",
+        "        await self._incarnations.claim()\n",
+        "",
+        (_INSTALLATION + "test_r18_who_works_on_reclaims_a_redis_that_forgot_everything",),
+    ),
+    Mutation(
         "a database with an installation takes over",
         "R18",
         "sessioncache/installation.py",
