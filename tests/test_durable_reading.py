@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import event, insert, text
 
 from sessioncache.durable import reading, schema
 from sessioncache.durable.answers import FencedOff
+from sessioncache.durable.purging import Position
 from sessioncache.durable.tier import Asked, DurableTier
 from sessioncache.entries import Entry, Head
 from sessioncache.scopes import ScopeRef
@@ -154,3 +157,33 @@ async def test_the_view_shows_living_entries_by_name(tier: DurableTier) -> None:
         ("org", "app", "u", None, "user", "", "k", "2", 5),
         ("org", "app", None, None, "app", "", "k", "3", 5),
     }
+
+
+@pytest.mark.parametrize(
+    ("call", "index"),
+    [
+        (lambda tier: tier.read_scopes([(session(), INCARNATION)]), "sessioncache_state_living"),
+        (lambda tier: tier.read_scopes([(session(), INCARNATION)]), "sessioncache_state_deleted"),
+        (lambda tier: tier.read_changes([(session(), INCARNATION, 5)]), "sessioncache_state_living"),
+        (lambda tier: tier.read_changes([(session(), INCARNATION, 5)]), "sessioncache_state_deleted"),
+        (lambda tier: tier.purge(10), "sessioncache_state_dead"),
+        (lambda tier: tier.purge(10, Position(sessions=True)), "sessioncache_session_dead"),
+        (lambda tier: tier.erased(user(), "", 10), "sessioncache_session_dead_by_user"),
+        (lambda tier: tier.named(user(), 10), "sessioncache_session_dead_by_user"),
+    ],
+)
+async def test_sqlite_enters_the_partial_indexes(
+    sqlite_url: str, call: Callable[[DurableTier], Awaitable[object]], index: str
+) -> None:
+    async with open_tier(sqlite_url) as tier:
+        await put(tier, dirt(session(), 5, {"a": b"1"}))
+        asked: list[tuple[str, Any]] = []
+        event.listen(
+            tier.engine.sync_engine,
+            "before_cursor_execute",
+            lambda _connection, _cursor, statement, parameters, *_: asked.append((statement, parameters)),
+        )
+        await call(tier)
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
+        plans = [connection.execute("EXPLAIN QUERY PLAN " + text, values).fetchall() for text, values in asked]
+    assert f"USING INDEX {index} " in str(plans) or f"USING COVERING INDEX {index} " in str(plans)

@@ -30,7 +30,7 @@ async def read_named(connection: AsyncConnection, user: ScopeRef, most: int) -> 
     """
     found: list[ScopeRef] = []
     by_time = (_SESSION.updated.desc(), _SESSION.session_id)
-    for deleted, order in ((~_SESSION.deleted, by_time), (_SESSION.deleted, (_SESSION.scope_id,))):
+    for deleted, order in ((~_SESSION.deleted, by_time), (schema.is_deleted(schema.session), (_SESSION.scope_id,))):
         named = select(_SESSION.scope_id, _SESSION.session_id).where(
             _SESSION.user_scope_id == user.id, deleted, _SESSION.session_id != ""
         )
@@ -42,7 +42,7 @@ async def read_named(connection: AsyncConnection, user: ScopeRef, most: int) -> 
 async def read_erased(connection: AsyncConnection, user: ScopeRef, after: str, most: int) -> list[tuple[str, int]]:
     """Some sessions of a user that are deleted, by id, behind that one, with their revisions."""
     dead = select(_SESSION.scope_id, _SESSION.revision).where(
-        _SESSION.user_scope_id == user.id, _SESSION.deleted, _SESSION.scope_id > after
+        _SESSION.user_scope_id == user.id, schema.is_deleted(schema.session), _SESSION.scope_id > after
     )
     rows = await connection.execute(dead.order_by(_SESSION.scope_id).limit(most))
     return [(row.scope_id, row.revision) for row in rows]

@@ -64,7 +64,7 @@ async def read_purged(connection: AsyncConnection, buckets: Iterable[int]) -> di
 
 async def _purge_rows(connection: AsyncConnection, most: int, since: datetime, before: datetime) -> Purged:
     """Tombstones of keys."""
-    dead = select(*KEY).where(_STATE.deleted, _STATE.updated_at >= since, _STATE.updated_at < before)
+    dead = select(*KEY).where(schema.is_deleted(schema.state), _STATE.updated_at >= since, _STATE.updated_at < before)
     gone = await delete_rows(connection, dead.order_by(_STATE.updated_at).limit(most))
     await _note(connection, {}, gone)
     over = len(gone) < most
@@ -75,7 +75,7 @@ async def _purge_sessions(connection: AsyncConnection, most: int, since: datetim
     """Whole sessions that were deleted: their rows first, and a head only once none is left."""
     many = max(1, most // 4)
     dead = select(_SESSION.scope_id, _SESSION.bucket, _SESSION.flushed_at).where(
-        _SESSION.deleted, _SESSION.flushed_at >= since, _SESSION.flushed_at < before
+        schema.is_deleted(schema.session), _SESSION.flushed_at >= since, _SESSION.flushed_at < before
     )
     locked = dead.order_by(_SESSION.flushed_at).limit(many).with_for_update(skip_locked=True)
     found = (await connection.execute(locked)).all()

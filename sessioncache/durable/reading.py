@@ -35,8 +35,11 @@ _WANTED = {
     "postgresql": "(SELECT ordinality - 1 AS place, one ->> 0 AS scope_id, one ->> 1 AS namespace,"
     " (one ->> 2)::bigint AS since FROM json_array_elements(%s::json) WITH ORDINALITY AS given(one, ordinality)) AS w",
 }
-_WHICH = ("NOT s.deleted", "s.deleted AND s.revision > w.since")
-"""Apart, since each has an index of its own."""
+_WHICH = {
+    "sqlite": ("s.deleted = 0", "s.deleted AND s.revision > w.since"),
+    "postgresql": ("NOT s.deleted", "s.deleted AND s.revision > w.since"),
+}
+"""Apart, since each has an index of its own, which SQLite knows by its very words."""
 _EVIDENCE = """
 SELECT w.place, s.key, s.revision, s.deleted, s.value, s.given_at
 FROM {asked} JOIN sessioncache_state AS s ON s.scope_id = w.scope_id AND s.key_id = w.key_id
@@ -97,7 +100,7 @@ async def read_changes(connection: AsyncConnection, wanted: Sequence[tuple[Scope
     asked = json.dumps([(ref.rows_id, ref.namespace, since) for ref, _, since in wanted])
     rows: list[list[StoredRow]] = [[] for _ in wanted]
     dialect = connection.dialect.name
-    for which in _WHICH:
+    for which in _WHICH[dialect]:
         query = _CHANGED.format(wanted=_WANTED[dialect], which=which)
         found_rows: Sequence[StoredRow] = (await connection.exec_driver_sql(query, (asked,))).all()
         for row in found_rows:
@@ -178,7 +181,8 @@ async def _read_heads(connection: AsyncConnection, refs: Sequence[ScopeRef]) -> 
     heads: dict[str, Head] = {}
     for kind, ids in _ids_by_kind(refs).items():
         table = schema.HEADS[kind]
-        deleted = select(func.max(_STATE.revision)).where(_STATE.scope_id == table.c.scope_id, _STATE.deleted)
+        of_scope = (_STATE.scope_id == table.c.scope_id) & schema.is_deleted(schema.state)
+        deleted = select(func.max(_STATE.revision)).where(of_scope)
         query = select(table, deleted.scalar_subquery().label("latest")).where(table.c.scope_id.in_(ids))
         for row in (await connection.execute(query)).mappings():
             head = heads[row["scope_id"]] = head_of(kind, row)

@@ -9,7 +9,21 @@ NULL, in heads of earlier versions, means `revision`.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Index, Integer, MetaData, Table, Text, event
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Connection,
+    DateTime,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    event,
+    literal_column,
+)
 
 from sessioncache.scopes import ScopeKind
 
@@ -191,6 +205,12 @@ Index(
     postgresql_where=session.c.deleted,
     sqlite_where=session.c.deleted,
 )
+
+
+def is_deleted(table: Table) -> ColumnElement[bool]:
+    """That a row is deleted, in the words of the partial indexes: SQLite uses one only where a query has the same."""
+    return literal_column(f"{table.name}.deleted")
+
 
 # What lives of a scope is found without what was deleted of it and without its namespaces, and what was deleted lately.
 Index(

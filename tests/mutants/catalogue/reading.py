@@ -15,6 +15,14 @@ _UNCHANGED = "client/test_unchanged.py"
 
 MUTATIONS = (
     Mutation(
+        "SQLite does not know its partial indexes",
+        "R13",
+        "sessioncache/durable/schema.py",
+        '    return literal_column(f"{table.name}.deleted")\n',
+        "    return table.c.deleted\n",
+        ("test_durable_reading.py::test_sqlite_enters_the_partial_indexes",),
+    ),
+    Mutation(
         "a replica is asked for what may be old",
         "R17",
         _READ,
