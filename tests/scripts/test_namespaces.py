@@ -369,6 +369,21 @@ async def test_each_namespace_that_comes_into_being_moves_the_mark_of_the_sessio
     assert bench.field(session, "l") not in seen, "what was evicted may have namespaces that SQL has"
 
 
+@pytest.mark.parametrize("behind", [0, 600])
+async def test_the_first_write_to_an_empty_namespace_moves_the_mark_of_the_session(bench: Bench, behind: int) -> None:
+    session, space = bench.session(), bench.space()
+    await bench.create(session)
+    bench.clock.move(-behind)
+    await load(bench, space)
+    before = bench.field(session, "l")
+    written = await write(bench, space, put("k", "1"))
+    assert bench.field(session, "r") == written.revision
+    assert bench.field(session, "l") > before
+    after = bench.field(session, "l")
+    await write(bench, space, put("k", "2"))
+    assert bench.field(session, "l") == after, "what is there already was listed"
+
+
 async def test_r2_a_namespace_that_was_not_written_for_a_day_counts_as_changed_when_it_is_loaded(bench: Bench) -> None:
     await bench.create(bench.session())
     bench.clock.move(24 * 3_600)

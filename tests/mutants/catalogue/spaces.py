@@ -301,6 +301,14 @@ _FORKED = (
         (_SPACES + "test_each_namespace_that_comes_into_being_moves_the_mark_of_the_session",),
     ),
     Mutation(
+        "the first key of a namespace does not move the mark of its session while the clock is behind",
+        "R12",
+        _LUA + "write.lua",
+        "is_above(revision, l) and revision or rev_digits(rev_number(l) + 1))",
+        "revision)",
+        (_SPACES + "test_the_first_write_to_an_empty_namespace_moves_the_mark_of_the_session",),
+    ),
+    Mutation(
         "a session loaded again is taken to have no more namespaces",
         "R12",
         _LUA + "install.lua",
