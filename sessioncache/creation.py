@@ -50,8 +50,7 @@ class Creation:
                 f"there is a session {ref.session!r} of this user already; nothing was changed", session_id=ref.session
             ) from None
         finally:
-            if not isinstance(outcome, Written):
-                await self._vacancy.release()
+            await self._vacancy.end(is_filled=isinstance(outcome, Written))
         if isinstance(outcome, Refused):
             raise_refusal(outcome.why)
             raise LimitExceededError(f"the initial state is too large ({outcome.detail}); nothing was created")

@@ -8,7 +8,7 @@ from functools import partial
 
 from sessioncache.errors import SessionExistsError
 from sessioncache.handle import raise_refusal
-from sessioncache.hot.births import Birth, ensure_time_left, gathered
+from sessioncache.hot.births import Birth, ensure_time_left, find_birth, gathered
 from sessioncache.hot.calls import Content, Operation, Part, PiecesLost, Refused, Taken, Wanted, Written
 from sessioncache.hot.forking import Fork, MoreNamespaces, Spaces, TooLarge
 from sessioncache.hot.layout import Place
@@ -56,8 +56,7 @@ class Forker:
                 f"there is a session {name!r} of this user already; nothing was changed", session_id=name
             ) from None
         finally:
-            if not isinstance(outcome, Written):
-                await self._vacancy.release()
+            await self._vacancy.end(is_filled=isinstance(outcome, Written))
         if isinstance(outcome, Refused):
             raise_refusal(outcome.why)
         assert isinstance(outcome, Written)
@@ -89,6 +88,8 @@ class Forker:
 
     async def _in_pieces(self, fork: Fork, token: bytes, known: bytes) -> Written | Refused:
         """Read the parent with its namespaces, as they are at one moment, and fork what is stored in pieces of it."""
+        # Nothing is read for an id that is not free, or not known to be.
+        await find_birth(self._tiers.link, self.child, token, known)
         wanted = [Wanted(self._parent, birth=fork.spaces.birth), *(Wanted(one) for one, _ in fork.pairs)]
         own, *spaces = [one for one in await self._tiers.hot.read_large(wanted) if one is not None]
         if own.fields.get(b"l", b"") != fork.spaces.mark:

@@ -20,7 +20,6 @@ from sessioncache.hot.layout import Place, user_field
 from sessioncache.hot.link import HotLink
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.tier import HotTier, raise_unready
-from sessioncache.hot.tokens import Kept
 from sessioncache.limits import is_within, size_of
 
 _PIECE_FIELDS = 1_000
@@ -29,7 +28,6 @@ _BEYOND_MS = 10_000
 """Milliseconds for which pieces stay longer than the call may take that stores them."""
 _TO_DISCARD = 1.0
 """Seconds that it may take to drop pieces; those that are not dropped expire."""
-_NO_TOKENS = (b"", b"*")
 
 
 class Birth(NamedTuple):
@@ -43,26 +41,28 @@ class Birth(NamedTuple):
 async def gathered(link: HotLink, token: bytes, known: bytes, scopes: Sequence[Birth]) -> AsyncIterator[Gathered]:
     """Store scopes in pieces, the session first, for the script that is sent in the block; what it did not use goes.
 
-    `token` and `known` as in `HotTier.create`; the token is kept meanwhile.  Taken, TokenLost, Unready.
+    `token` and `known` as in `HotTier.create`; whoever has the token keeps it.  Taken, TokenLost, Unready.
     """
     session, name = scopes[0].place, secrets.token_hex(8).encode()
     stays = int(seconds_left() * 1000) + _BEYOND_MS
     try:
-        with Kept(link, [] if token in _NO_TOKENS else [(session, token)]):
-            birth = await _birth(link, session, token, known)
-            for place, texts in scopes:
-                for piece in _pieces(texts, birth):
-                    keys = [place.control, place.hash]
-                    raise_unready(await link.call(load_script("gather"), keys, [name, stays, *piece]), [place])
-            counts = [(len(texts), sum(map(json_size, texts.values())), place.ref.namespace) for place, texts in scopes]
-            yield Gathered(birth, name, counts)
+        birth = await find_birth(link, session, token, known)
+        for place, texts in scopes:
+            for piece in _pieces(texts, birth):
+                keys = [place.control, place.hash]
+                raise_unready(await link.call(load_script("gather"), keys, [name, stays, *piece]), [place])
+        counts = [(len(texts), sum(map(json_size, texts.values())), place.ref.namespace) for place, texts in scopes]
+        yield Gathered(birth, name, counts)
     finally:
         with suppress(HotTierUnavailableError), apart(_TO_DISCARD):
             await link.command(b"UNLINK", *(key for place, _ in scopes for key in place.gathered(name)))
 
 
-async def _birth(link: HotLink, session: Place, token: bytes, known: bytes) -> bytes:
-    """The revision at which a session may be born, whose id is free as far as Redis knows."""
+async def find_birth(link: HotLink, session: Place, token: bytes, known: bytes) -> bytes:
+    """The revision at which a session may be born, whose id is free as far as Redis knows.
+
+    Taken, TokenLost, Unready.
+    """
     reply = await link.call(load_script("vacant"), [session.control, session.hash], [token, known])
     if reply[0] == b"exists":
         raise Taken

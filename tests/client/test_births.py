@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from sessioncache import (
     StaleLeaseError,
     WriteLostError,
 )
+from sessioncache.hot.calls import Content, Wanted
 from sessioncache.hot.faults import unanswered
 from sessioncache.hot.link import HotLink, Reply
 from sessioncache.hot.scripts import Script
@@ -165,6 +166,25 @@ async def test_a_token_that_is_lost_is_taken_again(
     assert lost == [1]
     assert await whole(cache, "s1") == (MANY, {})
     assert pieces(urls) == []
+
+
+async def test_a_parent_is_read_only_under_the_token(
+    cache: SessionCache, urls: Urls, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(wanted: Sequence[Wanted], *, renew: bool = True) -> list[Content | None]:
+        seen.append(wanted[0].place.ref.session)
+        return await inner(wanted, renew=renew)
+
+    async def lose() -> None:
+        assert forget(urls, b"t:") == 1
+
+    seen: list[str] = []
+    inner = cache._tiers.hot.read_large
+    parent = await cache.create("ada", session_id="p", state=MANY)
+    monkeypatch.setattr(cache._tiers.hot, "read_large", read)
+    meanwhile.before("fork", none, none, lose)
+    await parent.fork(new_id="s1")
+    assert seen.count("p") == 2
 
 
 @pytest.mark.parametrize("script", ["vacant", "gather", "create", "fork"])

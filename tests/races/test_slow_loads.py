@@ -52,10 +52,10 @@ class Readings:
         cache._tiers.durable.read_scopes = counted  # type: ignore[assignment, method-assign]
 
 
-def token(urls: Urls) -> list[str]:
-    """Incarnation, token and expiry in the slot of the session's scope."""
+def token(urls: Urls, name: str = "s1") -> list[str]:
+    """Incarnation, token and expiry in the slot of a session's scope."""
     with raw(urls.redis) as client:
-        held = client.hget(CONTROL, TOKEN)
+        held = client.hget(CONTROL, f"t:{session('ada', name).member}")
     assert isinstance(held, bytes)
     return held.decode().split("|")
 
@@ -89,6 +89,18 @@ async def test_a_create_keeps_its_token_while_it_looks_for_the_id(urls: Urls, ca
     assert token(urls)[:2] == before[:2]
     readings.stall.release.set()
     assert (await creating).state["n"] == 2
+
+
+async def test_a_large_fork_keeps_its_token_while_it_reads_its_parent(urls: Urls, caches: list[SessionCache]) -> None:
+    parent = await caches[0].create("ada", session_id="p", state={f"k{number}": number for number in range(2_500)})
+    reading = Stall(caches[0]._tiers.hot, "read_large")
+    forking = asyncio.ensure_future(parent.fork(new_id="c"))
+    await reading.reached.wait()
+    before = token(urls, "c")
+    await wait_until_async(lambda: int(token(urls, "c")[2]) > int(before[2]), 20, "the token is renewed")
+    assert token(urls, "c")[:2] == before[:2]
+    reading.release.set()
+    assert (await forking).state == parent.state
 
 
 async def test_a_revalidation_keeps_its_token(urls: Urls, caches: list[SessionCache]) -> None:

@@ -101,6 +101,22 @@ MUTATIONS = (
         (_CLIENT + "a_namespace_that_came_since_they_were_listed_is_forked_as_well",),
     ),
     Mutation(
+        "a large fork lets its token go while it reads",
+        "R13",
+        "sessioncache/vacancy.py",
+        "            self._keeping.enter_context(self._tiers.hot.kept(self._place, found.token))\n",
+        "",
+        ("races/test_slow_loads.py::test_a_large_fork_keeps_its_token_while_it_reads_its_parent",),
+    ),
+    Mutation(
+        "a parent is read for an id that is not known to be free",
+        "R13",
+        _FORKING,
+        "        await find_birth(self._tiers.link, self.child, token, known)\n",
+        "",
+        (_CLIENT + "a_parent_is_read_only_under_the_token",),
+    ),
+    Mutation(
         "pieces of a birth that failed stay",
         "R12",
         _BIRTHS,
