@@ -167,7 +167,7 @@ class _Reconciler:
         self.top = max(looked.revision("r"), stored.known, highest)
         self.was_cleared = self.cleared
         self.made = Merged(stamp=max(self.top + 1, looked.now))
-        self.took_head = self.stamped = self.kept = False
+        self.took_head = self.stamped = self.kept = self.outdoes = False
         self.sizes: dict[bytes, int] = {}
         """Of what lives in the end."""
 
@@ -180,11 +180,16 @@ class _Reconciler:
         flushed, known = self._of_this_life(head.flushed), self._of_this_life(self.looked.revision("f"))
         made.forgot = anew or (flushed < known and not buried)
         made.purged = self.stored.known
+        # Where SQL has yet to be told what is dead, its rows are not as the hash has them, however far it was flushed.
         made.flushed = flushed
         if self.kind is ScopeKind.NAMESPACE:
+            if self.cleared > max(head.cleared, self.birth - 1):
+                made.flushed = known
             self.cleared = max(self.cleared, head.cleared)
         else:
             self._settle_head(buried=buried)
+            if self.outdoes:
+                made.flushed = known
         self._settle_entries()
         if made.forgot:
             self._stamp_all()
@@ -211,9 +216,8 @@ class _Reconciler:
         life = self.cleared if self.deleted else self.birth
         sql_life = -1 if self.stored.absent else sql.cleared if sql.deleted else sql.birth
         if marked and self.own:
-            self.stamped = made.head_is_dirty = True
-            if self.deleted:
-                self.cleared = made.stamp
+            made.head_is_dirty = True
+            self._stamp_head()
         elif sql_life > life:
             self._take_head()
             made.new_life = True
@@ -223,11 +227,20 @@ class _Reconciler:
                 self._take_head()
         else:
             made.head_is_dirty = not buried and (self.is_session or self.cleared > sql.cleared)
+            self.outdoes = made.head_is_dirty and not self.stored.absent
+            if self.outdoes and sql.revision >= self.looked.revision("r"):
+                self._stamp_head()
         if sql_life == life and not self.deleted:
             self.cleared = max(self.cleared, sql.cleared)
             made.head_is_dirty |= marked and self.looked.revision("r") > sql.revision
         if HEAD in self.looked.marks and not made.head_is_dirty:
             made.unmarks.append(HEAD)
+
+    def _stamp_head(self) -> None:
+        """SQL refuses a head at its own revision or below; a tombstone is above what was written since, too."""
+        self.stamped = True
+        if self.deleted:
+            self.cleared = self.made.stamp
 
     def _take_head(self) -> None:
         told = fields_of(self.stored.head, self.kind)

@@ -8,6 +8,7 @@ _RULES, _MERGING = "sessioncache/hot/reconciling.py", "scripts/test_older_tiers.
 _FLUSHING, _BULK, _READING = (f"sessioncache/durable/{name}.py" for name in ("flushing", "bulk", "reading"))
 _OLDER, _HEADS = "rules/test_older_sql.py::", "test_durable_restored.py::"
 _RESTORED = "rules/test_restored.py::"
+_PRIMARIES = "gaps/test_two_primaries.py"
 
 MUTATIONS = (
     Mutation(
@@ -257,5 +258,37 @@ MUTATIONS = (
         "        await tiers.backlog.scrub(place, LARGEST)\n        return []\n",
         "        return [host, place]\n",
         (_RESTORED + "test_r18_a_namespace_whose_session_is_in_neither_tier_is_told_and_dropped",),
+    ),
+    Mutation(
+        "SQL refuses a head that another primary outran",
+        "R14",
+        _RULES,
+        '            if self.outdoes and sql.revision >= self.looked.revision("r"):\n',
+        "            if False:\n",
+        (_PRIMARIES,),
+    ),
+    Mutation(
+        "what another primary wrote lives after a delete",
+        "R14",
+        _RULES,
+        "        if self.deleted:\n            self.cleared = self.made.stamp\n",
+        "",
+        (_PRIMARIES,),
+    ),
+    Mutation(
+        "what another primary flushed counts for what a head has cleared",
+        "R14",
+        _RULES,
+        "            if self.outdoes:\n                made.flushed = known\n",
+        "",
+        (_PRIMARIES,),
+    ),
+    Mutation(
+        "what another primary flushed counts for what a namespace has cleared",
+        "R14",
+        _RULES,
+        "            if self.cleared > max(head.cleared, self.birth - 1):\n                made.flushed = known\n",
+        "",
+        (_PRIMARIES,),
     ),
 )
