@@ -13,11 +13,11 @@ from sessioncache.dates import json_size
 from sessioncache.deadline import seconds_left
 from sessioncache.durable.answers import FencedOff
 from sessioncache.entries import Head, StoredScope
-from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.calls import Gone, Token, TokenLost, Unready
 from sessioncache.hot.layout import Place, fields_of, user_field
 from sessioncache.hot.tier import HotTier
-from sessioncache.loading import Loadings, Progress
+from sessioncache.loading import Loadings, Progress, held_elsewhere
 from sessioncache.readings import Readings
 from sessioncache.registrar import Registrar
 from sessioncache.revisions import decode_revision, encode_revision
@@ -78,8 +78,7 @@ class Hydrator:
 
     async def _load(self, place: Place, progress: Progress) -> None:
         async with AsyncExitStack() as reading:
-            with progress.asking_sql():  # or another process, which does
-                found = await reading.enter_async_context(self._reading(place))
+            found = await reading.enter_async_context(self._reading(place, progress))
             if found is None:
                 return
             if place.ref.kind is ScopeKind.SESSION and found.is_free:
@@ -92,7 +91,7 @@ class Hydrator:
 
         For calls that bring a hash into being by themselves: a create where the id is free, a delete, an erasure.
         """
-        async with self._reading(place) as found:
+        async with self._reading(place, Progress()) as found:
             return found
 
     async def install(self, place: Place, found: Found) -> None:
@@ -101,23 +100,25 @@ class Hydrator:
             await self._install(place, found)
 
     @asynccontextmanager
-    async def _reading(self, place: Place) -> AsyncIterator[Found | None]:
+    async def _reading(self, place: Place, progress: Progress) -> AsyncIterator[Found | None]:
         """What SQL has of a scope, under a token; None where the scope is hot, or things changed meanwhile.
 
         The token is given back where the block fails.
         """
-        taken = await self._token(place)
+        taken = await self._token(place, progress)
         if taken is None:
             yield None
             return
         token, is_used = taken.value, False
         try:
             with self._hot.kept(place, token):
-                stored = await self._readings.read(place.ref, taken.incarnation.decode())
+                with progress.asking_sql():
+                    stored = await self._readings.read(place.ref, taken.incarnation.decode())
                 yield Found(token, stored, taken.birth)
             is_used = True
         except FencedOff as fenced:
-            await self._registrar.register(fenced.buckets)
+            with progress.asking_sql():
+                await self._registrar.register(fenced.buckets)
             yield None
         except TokenLost:
             pass
@@ -125,14 +126,16 @@ class Hydrator:
             if not is_used:
                 await self.release(place, token)
 
-    async def _token(self, place: Place) -> Token | None:
+    async def _token(self, place: Place, progress: Progress) -> Token | None:
         """The token, once nobody else has it; None: the scope is hot by now."""
-        pause = _FIRST_PAUSE
-        while isinstance(taken := await self._hot.take_token(place), float):
-            if seconds_left() <= 0:
-                raise DurableTierUnavailableError("another process has not loaded the scope from the database in time")
-            await asyncio.sleep(min(taken, random.uniform(pause / 4, pause)))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        pause, taken = _FIRST_PAUSE, await self._hot.take_token(place)
+        with progress.behind_another():
+            while isinstance(taken, float):
+                if seconds_left() <= 0:
+                    raise held_elsewhere()
+                await asyncio.sleep(min(taken, random.uniform(pause / 4, pause)))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                taken = await self._hot.take_token(place)
         return taken
 
     async def release(self, place: Place, token: bytes) -> None:

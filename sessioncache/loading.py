@@ -18,10 +18,11 @@ _TO_END = 1.0
 
 
 class Progress:
-    """Which tier a loading waits for: who does not wait longer is told."""
+    """What a loading waits for, a tier or another process: who does not wait longer is told."""
 
     def __init__(self) -> None:
         self._asks_sql = False
+        self._is_behind = False
 
     @contextmanager
     def asking_sql(self) -> Iterator[None]:
@@ -32,11 +33,29 @@ class Progress:
         finally:
             self._asks_sql = False
 
+    @contextmanager
+    def behind_another(self) -> Iterator[None]:
+        """What is waited for in the block is another process, which has the token."""
+        self._is_behind = True
+        try:
+            yield
+        finally:
+            self._is_behind = False
+
     def late(self) -> Exception:
         """That it takes too long."""
+        if self._is_behind:
+            return held_elsewhere()
         if self._asks_sql:
             return DurableTierUnavailableError("the scope could not be loaded from the database in time")
         return HotTierUnavailableError("Redis did not answer in time while a scope was made ready in it")
+
+
+def held_elsewhere() -> DurableTierUnavailableError:
+    """That another process did not end in time what has to come first: no tier need be to blame."""
+    return DurableTierUnavailableError(
+        "a scope is missing in Redis: another process has been loading or creating it for too long"
+    )
 
 
 class Loadings:

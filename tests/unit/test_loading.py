@@ -11,6 +11,7 @@ import pytest
 
 from sessioncache.deadline import within
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.hot.calls import Token
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.merging import Taken
 from sessioncache.hydration import Hydrator
@@ -53,8 +54,28 @@ async def test_a_revalidation_that_waits_for_sql_names_sql() -> None:
         await revalidate(revalidator(Mock(look=looks), Mock(read_changes=never)))
 
 
-async def test_a_load_that_waits_for_another_loader_names_sql() -> None:
-    hydrator = Hydrator(Mock(take_token=never), Mock(), Mock())
-    with pytest.raises(DurableTierUnavailableError), within(0.05):
-        await hydrator.hydrate([PLACE])
-    await hydrator.aclose()
+async def hydrate(hot: Any, durable: Any) -> None:
+    """Wait for a loading as a call does whose time is soon over."""
+    hydrator = Hydrator(hot, durable, Mock())
+    try:
+        with within(0.05):
+            await hydrator.hydrate([PLACE])
+    finally:
+        await hydrator.aclose()
+
+
+async def test_a_load_that_waits_for_another_process_says_so() -> None:
+    with pytest.raises(DurableTierUnavailableError, match="another process has been loading or creating it"):
+        await hydrate(Mock(take_token=AsyncMock(return_value=2.0)), Mock())
+
+
+async def test_a_load_that_waits_for_redis_names_redis() -> None:
+    with pytest.raises(HotTierUnavailableError):
+        await hydrate(Mock(take_token=never), Mock())
+
+
+async def test_a_load_that_waits_for_sql_names_sql() -> None:
+    hot = Mock(take_token=AsyncMock(return_value=Token(b"token", b"incarnation", b"")), confirm_absent=AsyncMock())
+    hot.kept = lambda *_: nullcontext()
+    with pytest.raises(DurableTierUnavailableError, match="from the database in time"):
+        await hydrate(hot, Mock(read_scopes=never))

@@ -231,6 +231,14 @@ MUTATIONS = (
         ("unit/test_loading.py::test_a_revalidation_that_waits_for_sql_names_sql",),
     ),
     Mutation(
+        "who waits for another process is told of SQL",
+        "outages",
+        "sessioncache/loading.py",
+        "        if self._is_behind:\n            return held_elsewhere()\n",
+        "",
+        ("unit/test_loading.py::test_a_load_that_waits_for_another_process_says_so",),
+    ),
+    Mutation(
         "tokens of killed loaders stay",
         "memory",
         "sessioncache/hot/lua/forget.lua",
