@@ -121,6 +121,32 @@ async def test_evidence_shows_fence_head_and_rows_with_tombstones(tier: DurableT
     assert (unknown.head, unknown.rows) == (None, {})
 
 
+async def test_r11_evidence_of_more_keys_than_a_statement_has_parameters(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 4, {"old": b"1"}, cleared=2))
+    await put(tier, dirt(session(), 5, {"k1": b"1", "k9": b""}, cleared=2))
+    await put(tier, dirt(session(), 6, {"k2": b"2", "new": b"2"}, cleared=2))
+    (evidence,) = await tier.evidence([Asked(session(), [f"k{n}" for n in range(70_000)], oldest=True)])
+    assert {key: row.text for key, row in evidence.rows.items()} == {"k1": b"1", "k2": b"2", "k9": b""}
+    assert evidence.oldest == 4
+    (evidence,) = await tier.evidence([Asked(session(), ["k1", "k2", "old", "new"], oldest=True)])
+    assert evidence.oldest is None
+
+
+@pytest.mark.parametrize(("bytes_", "keys"), [(1_000, 10_000), (16_000_000, 2)])
+async def test_r11_evidence_of_one_large_scope_is_read_in_parts(
+    tier: DurableTier, monkeypatch: pytest.MonkeyPatch, bytes_: int, keys: int
+) -> None:
+    monkeypatch.setattr(reading, "_MOST", bytes_)
+    monkeypatch.setattr(reading, "_KEYS", keys)
+    values = {f"k{n}": b'"%s"' % (b"x" * 398) for n in range(9)}
+    await put(tier, dirt(session(), 5, values), dirt(session("next"), 5, values))
+    asked: list[str] = []
+    event.listen(tier.engine.sync_engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    (evidence, *_) = await tier.evidence([Asked(session(), list(values)), Asked(session("next"), list(values))])
+    assert {key: row.text for key, row in evidence.rows.items()} == values
+    assert len([one for one in asked if "s.given_at" in one]) >= 5
+
+
 async def test_a_session_owns_namespaces_of_which_no_row_is_left(tier: DurableTier) -> None:
     await put(tier, dirt(session(), 5, {"k": b"1"}))
     record = {

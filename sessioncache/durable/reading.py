@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -54,7 +54,9 @@ _ASKED = {
     " FROM json_array_elements(%s::json) AS given(one)) AS w",
 }
 _MOST = 16 * 1024 * 1024
-"""Bytes of values that are evidence at a time."""
+"""Bytes of values that are evidence at a time, and that one statement reads of it."""
+_KEYS = 10_000
+"""Entries that one statement asks for."""
 
 StoredRow = Row[*tuple[Any, ...]]
 
@@ -116,11 +118,16 @@ async def read_changes(connection: AsyncConnection, wanted: Sequence[tuple[Scope
 
 async def read_evidence(connection: AsyncConnection, wanted: Sequence[Asked]) -> list[Evidence]:
     """What SQL knows of scopes, in their order: of as many as are together of `_MOST` bytes, and of one at least."""
-    wanted = wanted[: await _count_fitting(connection, wanted)]
+    asked = _asked(wanted)
+    sizes = [0] * len(wanted)
+    async for row in _asked_rows(connection, _SIZES, asked):
+        sizes[row.place] += row.size
+    fitting = max(1, bisect_right(list(accumulate(sizes)), _MOST))
+    wanted, size = wanted[:fitting], sum(sizes[:fitting])
     fences = await read_fences(connection, {one.scope.bucket for one in wanted})
     heads = await _read_heads(connection, [one.scope for one in wanted])
     found = [Evidence(fences.get(one.scope.bucket), heads.get(one.scope.id), {}) for one in wanted]
-    for row in await _asked_rows(connection, _EVIDENCE, wanted):
+    async for row in _asked_rows(connection, _EVIDENCE, [one for one in asked if one[0] < fitting], size):
         found[row.place].rows[row.key] = _entry(row)
     return [
         replace(evidence, oldest=await _read_oldest(connection, one, evidence.head)) if one.oldest else evidence
@@ -128,31 +135,36 @@ async def read_evidence(connection: AsyncConnection, wanted: Sequence[Asked]) ->
     ]
 
 
-async def _count_fitting(connection: AsyncConnection, wanted: Sequence[Asked]) -> int:
-    sizes = {row.place: row.size for row in await _asked_rows(connection, _SIZES, wanted)}
-    through = list(accumulate(sizes.get(place, 0) for place in range(len(wanted))))
-    return max(1, bisect_right(through, _MOST))
-
-
-async def _asked_rows(connection: AsyncConnection, query: str, wanted: Sequence[Asked]) -> Sequence[StoredRow]:
-    """The rows of a query that is about entries; `place`: of which scope."""
-    asked = [
+def _asked(wanted: Sequence[Asked]) -> list[tuple[int, str, str]]:
+    """Which scope's, and as which row SQL has it, of every entry that is asked for."""
+    return [
         (place, one.scope.rows_id, key_id(one.scope.namespace, key))
         for place, one in enumerate(wanted)
         for key in one.keys
     ]
+
+
+async def _asked_rows(
+    connection: AsyncConnection, query: str, asked: Sequence[tuple[int, str, str]], size: int = 0
+) -> AsyncIterator[StoredRow]:
+    """The rows of a query that is about entries, with `size` bytes of values in all; `place`: of which scope."""
     text = query.format(asked=_ASKED[connection.dialect.name])
-    found: Sequence[StoredRow] = (await connection.exec_driver_sql(text, (json.dumps(asked),))).all()
-    return found
+    many = min(_KEYS, max(1, len(asked) * _MOST // max(1, size)))
+    for at in range(0, len(asked), many):
+        for row in await connection.exec_driver_sql(text, (json.dumps(asked[at : at + many]),)):
+            yield row
 
 
 async def _read_oldest(connection: AsyncConnection, one: Asked, head: Head | None) -> int | None:
-    scope, cleared = one.scope, head.cleared if head else 0
-    mine = (_STATE.scope_id == scope.rows_id) & (_STATE.namespace == scope.namespace)
-    others = _STATE.key_id.not_in([key_id(scope.namespace, key) for key in one.keys])
-    living = select(func.min(_STATE.revision)).where(mine, others, ~_STATE.deleted, _STATE.revision > cleared)
-    found: int | None = (await connection.execute(living)).scalar_one()
-    return found
+    """The oldest living row that was not asked for: told apart here, since a scope has fewer living rows than it had.
+
+    No statement takes any number of keys as its parameters, or leaves them out fast with any plan.
+    """
+    scope, cleared, mine = one.scope, head.cleared if head else 0, frozenset(one.keys)
+    of_scope = (_STATE.scope_id == scope.rows_id) & (_STATE.namespace == scope.namespace)
+    living = select(_STATE.key, _STATE.revision).where(of_scope, ~_STATE.deleted, _STATE.revision > cleared)
+    rows = await connection.execute(living)
+    return min((revision for key, revision in rows if key not in mine), default=None)
 
 
 async def read_namespaces(connection: AsyncConnection, scope_id: str) -> list[str]:

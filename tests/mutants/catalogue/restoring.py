@@ -223,8 +223,8 @@ MUTATIONS = (
         "what was written since a clear denies it",
         "R11",
         "sessioncache/durable/reading.py",
-        "where(mine, others, ~_STATE.deleted",
-        "where(mine, ~_STATE.deleted",
+        " for key, revision in rows if key not in mine)",
+        " for key, revision in rows)",
         (_RESTORED + "test_r11_a_clear_is_shown_by_what_was_stamped_anew_where_nothing_else_lives",),
     ),
     Mutation(
