@@ -18,6 +18,7 @@ from sessioncache.durable.errors import RefusedDataError
 from sessioncache.durable.flushing import FlushResult
 from sessioncache.durable.reading import Evidence
 from sessioncache.durable.rights import missing_rights
+from sessioncache.durable.silence import Silence
 from sessioncache.durable.transactions import abandonable, finished, tidy_file, writing
 from sessioncache.durable.transactions import reading as reading_transaction
 from sessioncache.entries import Dirt, StoredHead, StoredScope
@@ -31,6 +32,8 @@ __all__ = ["Asked", "DurableTier", "Evidence", "FlushResult"]
 
 _PATIENCE = 16
 """Time-outs of a statement that one flush may take in all."""
+_LATE = 2.0
+"""Seconds after the time-out of a statement by which the server has told it, unless it hangs."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -165,30 +168,35 @@ class DurableTier:
         """
         if not batch:
             return FlushResult([])
-        return await self._ended(self._flush(batch, read_after))
+        silence = self._silence()
+        return await self._ended(self._flush(batch, read_after, silence), silence)
 
-    async def _flush(self, batch: Sequence[Dirt], read_after: int) -> FlushResult:
+    async def _flush(self, batch: Sequence[Dirt], read_after: int, silence: Silence) -> FlushResult:
         prepared = flushing.try_prepare(batch)
-        async with writing(self.engine, self._lock_timeout) as connection:
+        async with writing(self.engine, self._lock_timeout, silence) as connection:
             return await flushing.flush(connection, batch, prepared, read_after=read_after, max_age=self._max_age)
 
     async def rehearse(self, batch: Sequence[Dirt], *, read_after: int) -> None:
         """Do what `flush` does, with its errors, and take it back."""
-        await self._ended(self._rehearse(batch, read_after))
+        silence = self._silence()
+        await self._ended(self._rehearse(batch, read_after, silence), silence)
 
-    async def _rehearse(self, batch: Sequence[Dirt], read_after: int) -> None:
+    async def _rehearse(self, batch: Sequence[Dirt], read_after: int, silence: Silence) -> None:
         with suppress(_TakenBack):
             prepared = flushing.try_prepare(batch)
-            async with writing(self.engine, self._lock_timeout) as connection:
+            async with writing(self.engine, self._lock_timeout, silence) as connection:
                 await flushing.flush(connection, batch, prepared, read_after=read_after, max_age=self._max_age)
                 raise _TakenBack
 
-    async def _ended(self, work: Coroutine[Any, Any, T]) -> T:
-        """A transaction that is not cut short, unless its connection hangs: claims are renewed as long as it lasts."""
+    def _silence(self) -> Silence:
+        return Silence(self._lock_timeout + _LATE)
+
+    async def _ended(self, work: Coroutine[Any, Any, T], silence: Silence) -> T:
+        """A transaction that is not cut short, unless its server hangs: claims are renewed as long as it lasts."""
         if self.engine.dialect.name == "sqlite":
             return await finished(work)
         with within(_PATIENCE * self._lock_timeout):
-            return await abandonable(work)
+            return await abandonable(work, silence)
 
     @_whole
     async def missing_rights(self) -> list[str]:

@@ -15,9 +15,10 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
 
-from sessioncache.deadline import deadline, limited_to
+from sessioncache.deadline import deadline, limited_to, seconds_left
 from sessioncache.durable.engine import BUSY_TIMEOUT
 from sessioncache.durable.errors import translated
+from sessioncache.durable.silence import Silence
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 
 T = TypeVar("T")
@@ -59,36 +60,47 @@ async def _wait_out(task: asyncio.Future[Any], end: float) -> None:
         task.exception()
 
 
-async def abandonable(work: Coroutine[Any, Any, T]) -> T:
+async def abandonable(work: Coroutine[Any, Any, T], silence: Silence | None = None) -> T:
     """Run `work` until the caller's deadline, if there is one; then leave it behind, cancelled.
 
-    For PostgreSQL: a driver that is cancelled asks the server to cancel, and waits long for one that is hung.
+    Sooner, where the database has been silent for too long.  For PostgreSQL: a driver that is cancelled asks the server
+    to cancel, and waits long for one that is hung.
     """
     seconds = limited_to()
     if seconds is None:
         return await work
     task = asyncio.ensure_future(work)
     try:
-        done, _ = await asyncio.wait({task}, timeout=seconds)
+        await _wait(task, silence or Silence(seconds))
     except asyncio.CancelledError:
         task.cancel()
         raise
-    if done:
+    if task.done():
         return task.result()
     task.cancel()
     task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     raise DurableTierUnavailableError("the SQL database did not answer in time")
 
 
+async def _wait(task: asyncio.Future[Any], silence: Silence) -> None:
+    while not task.done() and (seconds := min(seconds_left(), silence.seconds_left())) > 0:
+        await asyncio.wait({task}, timeout=seconds)
+
+
 @asynccontextmanager
-async def writing(engine: AsyncEngine, lock_timeout: float | None) -> AsyncIterator[AsyncConnection]:
+async def writing(
+    engine: AsyncEngine, lock_timeout: float | None, silence: Silence | None = None
+) -> AsyncIterator[AsyncConnection]:
     """One transaction that writes, committed at the end of the block.
 
     `lock_timeout` (seconds) bounds each statement and each idle stretch, so that a stopped process holds no rows for
     longer, and a wait for a lock, which ends sooner yet; None: no bound.  SQLite has only the last of the three.
+    `silence` is told of what the database is asked and answers.
     """
     with translated():
         async with engine.connect() as connection:
+            if silence is not None:
+                silence.listen(connection)
             if engine.dialect.name == "sqlite":
                 await _begin_sqlite(connection, "BEGIN IMMEDIATE", lock_timeout)
             else:

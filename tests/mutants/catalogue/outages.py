@@ -6,9 +6,41 @@ from tests.mutants.mutation import Mutation
 
 _LUA, _DURABLE, _WORKER = "sessioncache/hot/lua/", "sessioncache/durable/", "workers/sessioncache_worker/"
 _OUTAGES, _ISOLATION, _LETTERS = "rules/test_outages.py::", "unit/test_isolation.py::", "scripts/test_letters.py::"
-_ENDS = "faults/test_worker_ends.py::"
+_ENDS, _HANGING = "faults/test_worker_ends.py::", "faults/test_hanging_database.py::"
 
 MUTATIONS = (
+    Mutation(
+        "a database that hangs is waited for as long as a large flush",
+        "R10",
+        _DURABLE + "tier.py",
+        "            return await abandonable(work, silence)\n",
+        "            return await abandonable(work)\n",
+        (_HANGING + "test_r10_a_flush_tells_soon_that_the_database_does_not_answer",),
+    ),
+    Mutation(
+        "a commit that hangs is waited for as long as a large flush",
+        "R10",
+        _DURABLE + "silence.py",
+        '        event.listen(target, "commit", self._ends_it)\n',
+        "",
+        (_HANGING + "test_r10_a_flush_tells_soon_that_the_database_does_not_answer",),
+    ),
+    Mutation(
+        "what a transaction does between its statements counts as silence",
+        "R10",
+        _DURABLE + "silence.py",
+        "        self._ends = math.inf\n\n    def _ends_it",
+        "        pass\n\n    def _ends_it",
+        ("unit/test_silence.py::test_statements_may_take_long_together_and_what_lies_between_them_longer",),
+    ),
+    Mutation(
+        "a large statement on a slow link counts as silence",
+        "R10",
+        _DURABLE + "silence.py",
+        " + size / _BYTES\n",
+        "\n",
+        ("unit/test_silence.py::test_a_large_statement_has_the_time_that_a_slow_link_takes_for_it",),
+    ),
     Mutation(
         "a missing right makes letters",
         "R10",
@@ -61,7 +93,7 @@ MUTATIONS = (
         "a connection that hangs keeps its claims for ever",
         "R9",
         _DURABLE + "tier.py",
-        "            return await abandonable(work)\n",
+        "            return await abandonable(work, silence)\n",
         "            return await work\n",
         ("faults/test_hanging_database.py::test_r9_a_worker_whose_database_hangs_holds_no_claims_for_ever",),
     ),
