@@ -129,11 +129,11 @@ class Flusher:
 
     async def flush_part(self, scopes: Sequence[Claimed]) -> int:
         """Flush some scopes together; a lone one without what the database refuses as data."""
-        read_after = await self._clock_before()
-        batch = await self.read(scopes)
-        if not batch:
-            return 0
-        async with self._beside:
+        async with self._beside:  # before the reading: what waits may be as large as a scope
+            read_after = await self._clock_before()
+            batch = await self.read(scopes)
+            if not batch:
+                return 0
             if len(batch) == 1:
                 committed = await self._taken(self._bisector.commit(batch[0], read_after), batch)
             else:

@@ -42,6 +42,16 @@ MUTATIONS = (
         ("unit/test_silence.py::test_a_large_statement_has_the_time_that_a_slow_link_takes_for_it",),
     ),
     Mutation(
+        "a part is read before it can be committed",
+        "R10",
+        _WORKER + "flusher.py",
+        "        async with self._beside:  # before the reading: what waits may be as large as a scope\n"
+        "            read_after = await self._clock_before()\n            batch = await self.read(scopes)\n",
+        "        read_after = await self._clock_before()\n        batch = await self.read(scopes)\n"
+        "        async with self._beside:\n",
+        ("gaps/test_parts.py::test_the_dirt_of_a_part_is_read_when_it_can_be_committed",),
+    ),
+    Mutation(
         "a missing right makes letters",
         "R10",
         _DURABLE + "errors.py",
