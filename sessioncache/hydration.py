@@ -163,7 +163,9 @@ def _of_life(stored: StoredScope, birth: int) -> StoredScope:
     """A namespace as it is in the life of its session that began at `birth`."""
     living = [entry for entry in stored.entries if entry.revision >= birth]
     flushed = stored.head.flushed if stored.head.flushed >= birth else 0
-    head = replace(stored.head, birth=birth, cleared=birth - 1, flushed=flushed)
+    is_same = stored.head.birth == birth and not stored.head.deleted
+    cleared = max(birth - 1, stored.head.cleared) if is_same else birth - 1
+    head = replace(stored.head, birth=birth, cleared=cleared, flushed=flushed)
     return StoredScope(head, living, known=max(stored.known, birth))
 
 

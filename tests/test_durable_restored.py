@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sessioncache.durable import flushing
+from sessioncache.durable.clearing import Cleared
 from sessioncache.durable.tier import DurableTier
 from sessioncache.entries import Dirt, StoredScope
 from sessioncache.scopes import ScopeKind, ScopeRef, namespace_ref
@@ -142,3 +145,60 @@ async def test_what_was_flushed_of_an_earlier_life_of_a_namespace_is_not_missed(
     await put(tier, dirt(session(), 20, birth=10, cleared=9))
     late = of_space(21, {"k": b"21"}, host=21, flushed=5, cleared=9)
     assert await forgotten(tier, replace(late, head=replace(late.head, birth=10, cleared=9))) == []
+
+
+# ---- what is cleared
+
+
+async def shown(tier: DurableTier) -> list[tuple[Any, ...]]:
+    """What the view has."""
+    async with tier.engine.connect() as connection:
+        rows = await connection.exec_driver_sql("SELECT namespace, key FROM sessioncache_entries ORDER BY 1, 2")
+        return [tuple(row) for row in rows]
+
+
+async def test_late_rows_of_a_namespace_that_was_cleared_in_part_are_left_out(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, birth=1), of_space(5, {"a": b"5"}, host=5))
+    await put(tier, replace(of_space(12, {"c": b"12"}, host=12, flushed=5, cleared=11), left_out=True))
+    await put(tier, of_space(9, {"b": b"9"}, host=9, flushed=5))
+    assert await count_rows(tier, "state") == 1
+    head = (await read(tier, namespace_ref(session(), "n"))).head
+    assert (head.cleared, head.flushed) == (11, 9), "all that was flushed and lives is there"
+    assert await forgotten(tier, of_space(13, {"c": b"13"}, host=13, flushed=9, cleared=11)) == []
+
+
+async def test_the_view_shows_nothing_that_was_cleared_of_a_namespace(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, {"k": b"5"}, birth=1), of_space(12, {"c": b"12"}, host=12))
+    async with tier.engine.begin() as connection:
+        await connection.exec_driver_sql("UPDATE sessioncache_namespace SET cleared = 11")
+    assert await shown(tier) == [("", "k"), ("n", "c")]
+    async with tier.engine.begin() as connection:
+        await connection.exec_driver_sql("UPDATE sessioncache_namespace SET cleared = 12")
+    assert await shown(tier) == [("", "k")]
+
+
+async def test_what_the_head_in_sql_tells_already_is_not_removed_again(
+    tier: DurableTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[int] = []
+
+    async def record(_connection: AsyncConnection, cleared: Sequence[Cleared]) -> None:
+        removed.append(len(cleared))
+
+    monkeypatch.setattr(flushing, "drop_cleared", record)
+    for number, cleared in ((1, 8), (2, 8), (3, 9)):
+        for one in (
+            dirt(session(), 10 * number, {"k": b"1"}, birth=5, cleared=cleared),
+            of_space(10 * number, {"k": b"1"}, host=10 * number, cleared=cleared),
+            dirt(user(), 10 * number, {"k": b"1"}, cleared=cleared),
+        ):
+            await put(tier, replace(one, left_out=True))
+    # The session's first flush tells of its birth, too.
+    assert removed == [2, 1, 1, 0, 0, 0, 1, 1, 1]
+
+
+async def test_of_a_scope_that_is_twice_in_a_batch_nothing_dead_stays(tier: DurableTier) -> None:
+    newer = dirt(session(), 9, birth=1, cleared=8)
+    await put(tier, newer)
+    await put(tier, dirt(session(), 5, {"old": b"5"}, birth=1), newer)
+    assert await count_rows(tier, "state") == 0

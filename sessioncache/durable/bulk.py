@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Table, bindparam, func, literal_column, select, tuple_, update
+from sqlalchemy import BigInteger, ColumnElement, Table, bindparam, literal_column, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
@@ -178,7 +178,10 @@ class HeadTable(BulkTable):
     through: str = "coalesce({0}.flushed, {0}.revision)"
     """How far a head says that its scope was flushed."""
     raised: tuple[str, ...] = ()
-    """Columns that only go up, each whether or not the others do: no guard on the revision keeps one from it."""
+    """Columns that only go up, each whether or not the others do: no guard on the revision keeps one from it.
+
+    A row that was cleared since it was read is refused all the same, so that whoever writes it learns of it.
+    """
 
     @cached_property
     def types(self) -> list[str]:
@@ -206,7 +209,10 @@ class HeadTable(BulkTable):
 
     @property
     def _is_news(self) -> str:
-        return " OR ".join(f"stored.{column} < excluded.{column}" for column in self.raised) or super()._is_news
+        if not self.raised:
+            return super()._is_news
+        higher = " OR ".join(f"stored.{column} < excluded.{column}" for column in self.raised)
+        return f"stored.cleared <= excluded.cleared AND ({higher})"
 
     def _assigned(self, column: str, larger: str) -> str:
         if column in self.raised:
@@ -224,12 +230,15 @@ class HeadTable(BulkTable):
 
     async def raise_flushed(self, connection: AsyncConnection, through: Mapping[Id, int]) -> None:
         """Note how far scopes were flushed whose heads were newer than ours already."""
-        given = [{"of": name[0], "through": revision} for name, revision in sorted(through.items())]
+        names = [f"of_{key}" for key in self.keys]
+        given = [dict(zip(names, name, strict=True)) | {"through": top} for name, top in sorted(through.items())]
         if given:
-            same = self.table.c[self.keys[0]] == bindparam("of")
-            known = func.coalesce(self.table.c.flushed, self.table.c.revision)
+            same = [self.table.c[key] == bindparam(name) for key, name in zip(self.keys, names, strict=True)]
+            known: ColumnElement[int] = literal_column(self.through.format(self.table.name))
             value: ColumnElement[int] = bindparam("through", type_=BigInteger)
-            await connection.execute(update(self.table).where(same, known < value).values(flushed=value), given)
+            column = "flushed" if "flushed" in self.table.c else "revision"
+            raised = update(self.table).where(*same, known < value).values({column: value})
+            await connection.execute(raised, given)
 
 
 STATE = BulkTable(schema.state, 2, "updated_at")

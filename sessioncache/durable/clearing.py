@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from sqlalchemy import Row, Table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
@@ -30,13 +31,34 @@ class Cleared(NamedTuple):
 
 _SOME = "(given.namespace IS NULL OR stored.namespace = given.namespace) AND stored.revision <= given.revision"
 _ALL = "given.namespace IS NULL AND stored.revision <= given.revision AND stored.cleared <= given.revision"
+_GIVEN = {
+    "postgresql": "unnest(%b::text[], %b::text[], %b::bigint[]) AS given(scope_id, namespace, revision)",
+    "sqlite": "(SELECT value ->> 0 AS scope_id, value ->> 1 AS namespace, value ->> 2 AS revision FROM json_each(?))"
+    " AS given",
+}
 _DELETE = {
-    "postgresql": "DELETE FROM {table} AS stored USING unnest(%b::text[], %b::text[], %b::bigint[])"
-    " AS given(scope_id, namespace, revision) WHERE stored.scope_id = given.scope_id AND {which}",
-    "sqlite": "DELETE FROM {table} WHERE rowid IN (SELECT stored.rowid FROM (SELECT value ->> 0 AS scope_id,"
-    " value ->> 1 AS namespace, value ->> 2 AS revision FROM json_each(?)) AS given"
+    "postgresql": "DELETE FROM {table} AS stored USING {given} WHERE stored.scope_id = given.scope_id AND {which}",
+    "sqlite": "DELETE FROM {table} WHERE rowid IN (SELECT stored.rowid FROM {given}"
     " CROSS JOIN {table} AS stored ON stored.scope_id = given.scope_id AND {which})",
 }
+_TOLD = (
+    "SELECT given.scope_id, given.namespace, given.revision FROM {given}"
+    " JOIN {table} AS h ON h.scope_id = given.scope_id {record} WHERE given.revision <= {cleared}"
+)
+_RECORD = "LEFT JOIN sessioncache_namespace AS n ON n.scope_id = h.scope_id AND n.namespace = given.namespace"
+_OF_A_SESSION = (
+    "CASE WHEN h.deleted OR given.namespace = '' THEN h.cleared WHEN given.namespace IS NULL THEN h.birth - 1 "
+    + schema.CLEARED_OF_SPACE
+)
+
+
+async def read_told(connection: AsyncConnection, table: Table, cleared: Sequence[Cleared]) -> set[Cleared]:
+    """What the heads of one table tell already: its rows have left with the flush that told it."""
+    of_session = table is schema.session
+    record, through = (_RECORD, _OF_A_SESSION) if of_session else ("", "h.cleared")
+    given = _GIVEN[connection.dialect.name]
+    statement = _TOLD.format(given=given, table=table.name, record=record, cleared=through)
+    return {Cleared._make(row) for row in await _run(connection, statement, cleared)}
 
 
 async def drop_cleared(connection: AsyncConnection, cleared: Sequence[Cleared]) -> None:
@@ -46,19 +68,23 @@ async def drop_cleared(connection: AsyncConnection, cleared: Sequence[Cleared]) 
     """
     whole = [one for one in cleared if one.namespace is None]
     for name, which, some in ((schema.state.name, _SOME, cleared), (schema.namespace.name, _ALL, whole)):
-        await _delete(connection, _DELETE[connection.dialect.name].format(table=name, which=which), some)
+        dialect = connection.dialect.name
+        await _run(connection, _DELETE[dialect].format(given=_GIVEN[dialect], table=name, which=which), some)
 
 
-async def _delete(connection: AsyncConnection, statement: str, cleared: Sequence[Cleared]) -> None:
-    pieces = pieces_of(connection)
+async def _run(connection: AsyncConnection, statement: str, cleared: Sequence[Cleared]) -> list[Row[tuple[Any, ...]]]:
+    """Run a statement for some scopes; the rows that it returns."""
+    pieces, rows = pieces_of(connection), list[Row[tuple[Any, ...]]]()
     for piece in pieces.cut(cleared):
         began = time.monotonic()
         try:
-            await connection.exec_driver_sql(statement, await _arguments(connection, piece))
+            found = await connection.exec_driver_sql(statement, await _arguments(connection, piece))
+            rows += found.all() if found.returns_rows else []
         except BaseException:
             pieces.failed()
             raise
         pieces.took(len(piece), time.monotonic() - began)
+    return rows
 
 
 async def _arguments(connection: AsyncConnection, cleared: Sequence[Cleared]) -> tuple[object, ...]:

@@ -11,11 +11,13 @@ The order of the steps matters:
 3. Rows, by id.  Every transaction takes its locks in this one order, hence none waits in a circle.  What a newer head
    has cleared is left out.
 4. What each row has now, while the locks are still held.
-5. What the heads tell to be dead goes: of a clear, a deleted session, an earlier life.
+5. What the heads tell to be dead goes, unless those that were there told it already: of a clear, a deleted session, an
+   earlier life.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -25,7 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sessioncache.dates import date_of, json_of
 from sessioncache.durable import bulk, schema
 from sessioncache.durable.bulk import BulkTable, HeadTable, Id, Row
-from sessioncache.durable.clearing import Cleared, drop_cleared
+from sessioncache.durable.clearing import Cleared, drop_cleared, read_told
 from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.durable.fence import lock_fences
 from sessioncache.durable.heads import head_row, space_row
@@ -117,6 +119,7 @@ async def flush(
         raise StaleReadingError("the batch was read longer ago than half the retention of tombstones")
     if fenced or prepared is None:
         prepared = prepare(ours)
+    cleared = await _read_news(connection, ours)
     heads = _Heads()
     for table, rows in prepared.heads:
         now = await _write_heads(connection, table, rows, heads)
@@ -127,7 +130,8 @@ async def flush(
     if heads.cleared or heads.forgotten:
         entries = [row for row in entries if heads.takes(row)]
     found = await _write(connection, bulk.STATE, entries) if entries else {}
-    await drop_cleared(connection, [one for dirt in known for one in _cleared_since(dirt, heads)])
+    knows = {(dirt.rows_id, dirt.namespace) for dirt in known}
+    await drop_cleared(connection, [one for one in cleared if (one.scope_id, one.namespace or "") in knows])
     committed = [_committed(dirt, heads.found | found) for dirt in known]
     return FlushResult(committed, fenced, [dirt for dirt in ours if dirt not in known])
 
@@ -154,11 +158,12 @@ async def _write_heads(connection: AsyncConnection, table: HeadTable, rows: list
     if purged:
         await table.upsert(connection, [(*row[:-1], 0) for row in purged])
     heads.forgotten.update(table.id_of(row) for row in lost if row not in purged)
-    if table is not bulk.NAMESPACES:
-        newer = {table.id_of(row): row[-2] for row in rows if table.id_of(row) in through and row not in lost}
-        await table.raise_flushed(
-            connection, {name: revision for name, revision in newer.items() if revision > through[name]}
-        )
+    newer = {table.id_of(row): row[-2] for row in rows if table.id_of(row) in through and row not in lost}
+    await table.raise_flushed(
+        connection, {name: revision for name, revision in newer.items() if revision > through[name]}
+    )
+    if table is bulk.NAMESPACES:
+        await _look_at_spaces(connection, rows, heads)
     return await table.revisions(connection, ids)
 
 
@@ -176,10 +181,9 @@ async def _look_at_cleared(
     connection: AsyncConnection, table: HeadTable, rows: list[Row], now: dict[Id, int], heads: _Heads
 ) -> None:
     """Up to where rows are dead, of scopes whose head here is newer, or that are deleted now."""
-    newer = [row for row in rows if now.get(table.id_of(row), 0) > row[table.revision_at]]
     if table is bulk.NAMESPACES:
-        await _look_at_spaces(connection, newer, heads)
         return
+    newer = [row for row in rows if now.get(table.id_of(row), 0) > row[table.revision_at]]
     deleted = table.columns.index("deleted")
     doubtful = [row[0] for row in rows if row[deleted] and (row[0],) not in heads.forgotten]
     doubtful += [row[0] for row in newer]
@@ -193,30 +197,41 @@ async def _look_at_cleared(
 
 
 async def _look_at_spaces(connection: AsyncConnection, rows: list[Row], heads: _Heads) -> None:
-    space = schema.namespace.c
-    if rows:
-        same = tuple_(space.scope_id, space.namespace).in_([row[:2] for row in rows])
-        query = select(space.scope_id, space.namespace, space.cleared).where(same)
-        for scope_id, name, cleared in await connection.execute(query):
+    """Up to where rows are dead, of namespaces that were cleared since they were read."""
+    space, ours = schema.namespace.c, {row[:2]: row[2] for row in rows}
+    query = select(space.scope_id, space.namespace, space.cleared)
+    for scope_id, name, cleared in await connection.execute(
+        query.where(tuple_(space.scope_id, space.namespace).in_(list(ours)))
+    ):
+        if cleared > ours[scope_id, name]:
             heads.cleared[scope_id, name] = cleared
 
 
-def _cleared_since(dirt: Dirt, heads: _Heads) -> list[Cleared]:
-    """What was cleared of a scope since the last flush that the hash knows of; of a session also its former lives.
+async def _read_news(connection: AsyncConnection, ours: list[Dirt]) -> list[Cleared]:
+    """What is dead of scopes by their heads, and not by those in the database.
 
-    A head that is newer than the hash's was flushed by somebody else: what it has cleared is gone, but for what was
-    written of this scope before it.
+    A row of a scope that is in the batch twice may be older than what the database's head tells.
     """
+    count = Counter(dirt.rows_id for dirt in ours)
+    news: list[Cleared] = []
+    for table in dict.fromkeys(schema.HEADS.values()):
+        dead = [one for dirt in ours if schema.HEADS[dirt.kind] is table for one in _cleared_since(dirt)]
+        told = await read_told(connection, table, dead) if dead else set()
+        news += [one for one in dead if one not in told or count[one.scope_id] > 1]
+    return news
+
+
+def _cleared_since(dirt: Dirt) -> list[Cleared]:
+    """What was cleared of a scope since the last flush that the hash knows of; of a session also its former lives."""
     head, scope, space, found = dirt.head, dirt.rows_id, dirt.namespace, []
     cleared, flushed = (dirt.namespace_cleared, dirt.namespace_flushed) if dirt.holder else (head.cleared, head.flushed)
     life = 0
     if dirt.kind is ScopeKind.SESSION:
-        life = max(head.cleared if head.deleted else head.birth - 1, heads.cleared.get((scope, _ALL), 0))
+        life = head.cleared if head.deleted else head.birth - 1
         if flushed < life:
             found.append(Cleared(scope, None, life))
-    dead = max(cleared, heads.dead(scope, space))
-    if flushed < dead and dead > life:
-        found.append(Cleared(scope, space, dead))
+    if flushed < cleared and cleared > life:
+        found.append(Cleared(scope, space, cleared))
     return found
 
 

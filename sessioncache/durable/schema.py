@@ -233,20 +233,24 @@ for _table, _since in ((state, "updated_at"), (session, "flushed_at")):
     Index(f"{_table.name}_dead", _table.c[_since], postgresql_where=_table.c.deleted, sqlite_where=_table.c.deleted)
 
 
-_OF_A_SPACE = "CASE WHEN e.namespace = '' THEN h.cleared ELSE h.birth - 1 END"
+CLEARED_OF_SPACE = "WHEN n.cleared >= h.birth THEN n.cleared ELSE h.birth - 1 END"
+"""How a CASE ends with up to where a namespace is dead, of its record `n` (or none) and its session's head `h`."""
+_OF_A_SESSION = f"CASE WHEN e.namespace = '' THEN h.cleared {CLEARED_OF_SPACE}"
+_RECORD = """
+    LEFT JOIN sessioncache_namespace n ON n.scope_id = e.scope_id AND n.namespace = e.namespace"""
 
 
-def _living(kind: str, table: str, user: str, session_id: str, cleared: str = "h.cleared") -> str:
+def _living(kind: str, table: str, user: str, session_id: str, record: str = "", cleared: str = "h.cleared") -> str:
     return f"""
     SELECT h.org, h.app, {user} AS user_id, {session_id} AS session_id, '{kind}' AS scope,
         e.namespace, e.key, e.value, e.revision, e.updated_at
-    FROM sessioncache_state e JOIN {table} h ON h.scope_id = e.scope_id
+    FROM sessioncache_state e JOIN {table} h ON h.scope_id = e.scope_id{record}
     WHERE NOT e.deleted AND NOT h.deleted AND e.revision > {cleared}"""
 
 
 _VIEW = f"CREATE VIEW {ENTRIES_VIEW} AS" + "\n    UNION ALL".join(
     (
-        _living("session", session.name, "h.user_id", "h.session_id", _OF_A_SPACE),
+        _living("session", session.name, "h.user_id", "h.session_id", _RECORD, _OF_A_SESSION),
         _living("user", user_scope.name, "h.user_id", "NULL"),
         _living("app", app_scope.name, "NULL", "NULL"),
     )

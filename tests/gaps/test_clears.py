@@ -169,3 +169,16 @@ async def test_a_clear_of_a_namespace_reaches_sql_beside_what_it_refuses(cache: 
     ((cleared,),) = fetch(urls.database, "SELECT cleared FROM sessioncache_namespace")
     with raw(urls.redis) as client:
         assert encode_revision(cleared) == client.hget(scope_key(TOOLS), "c")
+
+
+async def test_a_namespace_that_is_loaded_knows_what_was_cleared_of_it(cache: SessionCache, urls: Urls) -> None:
+    tools = (await cache.create("ada", session_id="s1")).namespace("tools")
+    await tools.set("a", 1)
+    await tools.clear()
+    await drain(urls)
+    await cache.flush(5)
+    ((cleared,),) = fetch(urls.database, "SELECT cleared FROM sessioncache_namespace")
+    evict(urls.redis)
+    assert await tools.items() == []
+    with raw(urls.redis) as client:
+        assert client.hget(scope_key(TOOLS), "c") == encode_revision(cleared)

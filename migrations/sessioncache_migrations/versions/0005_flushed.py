@@ -2,7 +2,8 @@
 
 No head is rewritten: NULL means its revision.  Of the namespaces that there are, all that their session's head knew
 counts as flushed.
-A namespace's rows live from the birth of its session on, whatever was cleared of the session's own keys since.
+A namespace's rows live from the birth of its session on, above what was cleared of its own, whatever was cleared of the
+session's own keys since.
 
 On PostgreSQL nobody is held up for long: a column waits for its lock a second at a time, else all that comes behind it
 would wait, too; and each step is a transaction of its own, which may be begun again after it was broken off.
@@ -21,7 +22,9 @@ depends_on = None
 
 _NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 _HEADS = ("session", "user_scope", "app_scope")
-_OF_A_SPACE = "CASE WHEN e.namespace = '' THEN h.cleared ELSE h.birth - 1 END"
+_OF_A_SESSION = """CASE WHEN e.namespace = '' THEN h.cleared
+        WHEN n.cleared >= h.birth THEN n.cleared ELSE h.birth - 1 END"""
+_RECORD = "LEFT JOIN sessioncache_namespace n ON n.scope_id = e.scope_id AND n.namespace = e.namespace"
 _FILL = """
 INSERT INTO sessioncache_namespace (scope_id, namespace, cleared, revision, flushed_at)
     SELECT h.scope_id, e.namespace, 0, h.revision, h.flushed_at FROM sessioncache_session h
@@ -63,7 +66,7 @@ def upgrade() -> None:
                 _add_column_soon(f"sessioncache_{name}")
             _create_table()
             _fill_by_batches()
-    _view(_OF_A_SPACE)
+    _view(_OF_A_SESSION, _RECORD)
 
 
 def _create_table() -> None:
@@ -108,7 +111,7 @@ def downgrade() -> None:
     _view("h.cleared", replaced=False)
 
 
-def _view(cleared: str, *, replaced: bool = True) -> None:
+def _view(cleared: str, record: str = "", *, replaced: bool = True) -> None:
     if replaced:
         op.execute("DROP VIEW sessioncache_entries")
     op.execute(
@@ -117,6 +120,7 @@ CREATE VIEW sessioncache_entries AS
     SELECT h.org, h.app, h.user_id AS user_id, h.session_id AS session_id, 'session' AS scope,
         e.namespace, e.key, e.value, e.revision, e.updated_at
     FROM sessioncache_state e JOIN sessioncache_session h ON h.scope_id = e.scope_id
+    {record}
     WHERE NOT e.deleted AND NOT h.deleted AND e.revision > {cleared}
     UNION ALL
     SELECT h.org, h.app, h.user_id AS user_id, NULL AS session_id, 'user' AS scope,
