@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from sessioncache import Record, Session
+from sessioncache.ledger import fingerprint
 from sessioncache.revisions import LARGEST, ZERO, decode_revision, revision_time
 from tests.model.base import ModelMachine
 from tests.model.calls import Done, Held, judge_flush, judge_read, judge_write
-from tests.model.observing import StoredHead
+from tests.model.observing import Row, StoredHead
 from tests.model.resting import told_by
 from tests.model.state import (
     PREFIXES,
@@ -286,12 +287,13 @@ class AgentRules(ModelMachine):
                 cleared, rows = sql.cleared(scope), sql.rows.get(scope.id, {})
                 head, whole = sql.heads.get(scope.rows_id, StoredHead()), decode_revision(one.whole or ZERO)
                 assert head.updated >= decode_revision(one.head or ZERO), "flush() says yes, and SQL lacks a touch"
-                left = [key for key, row in rows.items() if cleared < row[0] < whole and not row[2]]
+                left = [key for key, row in rows.items() if cleared < row[0] <= whole and not row[2]]
                 assert not left, f"flush() says yes, and SQL has {left} of {held.name}, which were cleared"
                 in_force = sql.fences.get(scope.bucket) == one.incarnation.decode()
-                for key, (digits, _) in one.entries.items():
-                    wanted, has = decode_revision(digits), rows.get(key, (0, "", False))[0]
-                    fine = has == wanted or (in_force and max(has, cleared) >= wanted)
+                for key, (digits, text) in one.entries.items():
+                    wanted, row = decode_revision(digits), rows.get(key, (0, "", True))
+                    fine = row[0] == wanted or (in_force and max(row[0], cleared) >= wanted)
+                    fine = fine or _is_stamped_anew(row, cleared, wanted, text)
                     assert fine, f"flush() says yes, and SQL lacks {key!r} of {held.name}"
 
         return proof
@@ -303,3 +305,11 @@ class AgentRules(ModelMachine):
         """A call that is held does some more steps."""
         if self.agents[agent] in self.calls:
             self.advance(self.agents[agent], steps, which)
+
+
+def _is_stamped_anew(row: Row, cleared: int, wanted: int, text: bytes) -> bool:
+    """Whether SQL, which had forgotten it, has what was written of a key again, under a later revision."""
+    revision, stored, is_gone = row
+    if not text:
+        return max(revision, cleared) >= wanted and (is_gone or revision <= cleared)
+    return revision >= wanted and not is_gone and fingerprint(stored.encode()) == text
