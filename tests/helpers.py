@@ -198,8 +198,13 @@ def stored_namespaces(database_url: str, scope: ScopeRef) -> dict[str, dict[str,
     query = "SELECT namespace, key, value, revision, deleted FROM sessioncache_state WHERE scope_id = ?"
     spaces: dict[str, dict[str, Any]] = {}
     birth = fetch(database_url, f"SELECT birth FROM sessioncache_{_HEADS[scope.kind]} WHERE scope_id = ?", scope.id)
+    own = "SELECT namespace, cleared FROM sessioncache_namespace WHERE scope_id = ?"
+    dead = {
+        "": head[1],
+        **{name: max(birth[0][0] - 1, cleared) for name, cleared in fetch(database_url, own, scope.id)},
+    }
     for namespace, key, value, revision, deleted in fetch(database_url, query, scope.id):
-        if not deleted and revision > (birth[0][0] - 1 if namespace else head[1]):
+        if not deleted and revision > dead.get(namespace, birth[0][0] - 1):
             spaces.setdefault(namespace, {})[key] = json.loads(value)
     return spaces
 

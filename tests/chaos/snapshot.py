@@ -186,7 +186,9 @@ def stored_cells(database_url: str) -> Values:
     return found | _shared_cells("a", stored_values(database_url, app_scope()) or {})
 
 
-_HEAD = "SELECT title, message_count, token_total, cleared FROM sessioncache_session WHERE scope_id = ? AND NOT deleted"
+_HEAD = """SELECT title, message_count, token_total, cleared, birth FROM sessioncache_session
+WHERE scope_id = ? AND NOT deleted"""
+_SPACES = "SELECT namespace, cleared FROM sessioncache_namespace WHERE scope_id = ?"
 _ROWS = "SELECT namespace, key, value, revision, given_at FROM sessioncache_state WHERE scope_id = ? AND NOT deleted"
 
 
@@ -194,8 +196,9 @@ def _stored(database_url: str, scope: ScopeRef) -> Private | None:
     heads = fetch(database_url, _HEAD, scope.id)
     if not heads:
         return None
-    title, messages, tokens, cleared = heads[0]
-    living = [row for row in fetch(database_url, _ROWS, scope.id) if row[3] > cleared]
+    title, messages, tokens, cleared, birth = heads[0]
+    dead = {"": cleared, **{space: max(birth - 1, own) for space, own in fetch(database_url, _SPACES, scope.id)}}
+    living = [row for row in fetch(database_url, _ROWS, scope.id) if row[3] > dead.get(row[0], birth - 1)]
     values, misdated = {}, []
     for space, key, text, _, given in living:
         name, value = f"{space}/{key}" if space else key, json.loads(text)
