@@ -17,7 +17,8 @@ from tests.chaos.journal import Journal
 from tests.helpers import session, user
 
 _TABLES = {"s": "session", "u": "user_scope", "a": "app_scope"}
-_HEADS = "SELECT scope_id, cleared, deleted FROM sessioncache_{table} WHERE scope_id IN ({marks})"
+_HEADS = "SELECT scope_id, cleared, birth, deleted FROM sessioncache_{table} WHERE scope_id IN ({marks})"
+_SPACES = "SELECT scope_id, namespace, cleared FROM sessioncache_namespace WHERE scope_id IN ({marks})"
 _ROWS = "SELECT scope_id, namespace, key, value, revision, deleted FROM sessioncache_state WHERE scope_id IN ({marks})"
 _PATIENCE = 2.0
 
@@ -50,16 +51,22 @@ class Witness:
         scopes = {"a": [app_scope()], "u": [user(name, APP) for name in {user_of(one) for one in self._actors}]}
         scopes["s"] = [session(user_of(one), session_of(one), APP) for one in self._actors]
         ids = [scope.id for several in scopes.values() for scope in several]
-        heads: dict[str, tuple[int, bool]] = {}
+        heads: dict[str, tuple[int, int]] = {}
         with _Snapshot(self._connection):
             for kind, several in scopes.items():
                 rows = self._ask(_HEADS, [scope.id for scope in several], table=_TABLES[kind])
-                heads |= {row[0]: (row[1], bool(row[2])) for row in rows}
+                heads |= {row[0]: (row[1], row[2]) for row in rows if not row[3]}
+            spaces = {(scope_id, space): cleared for scope_id, space, cleared in self._ask(_SPACES, ids)}
             rows = self._ask(_ROWS, ids)
+
+        def dead(scope_id: str, space: str) -> int:
+            cleared, birth = heads[scope_id]
+            return max(birth - 1, spaces.get((scope_id, space), 0)) if space else cleared
+
         values = {
             (scope_id, f"{space}/{key}" if space else key): json.loads(text)
             for scope_id, space, key, text, revision, deleted in rows
-            if not deleted and scope_id in heads and revision > heads[scope_id][0] and not heads[scope_id][1]
+            if not deleted and scope_id in heads and revision > dead(scope_id, space)
         }
         found: dict[str, Any] = {}
         for actor in self._actors:

@@ -273,7 +273,7 @@ class AgentRules(ModelMachine):
         """Ask whether what was written through a handle is durable; a yes must be true."""
         held = self.handle(pick)
         if held is not None:
-            judge = judge_flush(self._proof(held))
+            judge = judge_flush(held, self._proof(held))
             self.call(held.agent, held.handle.flush(0.04), judge, hold)
 
     def _proof(self, held: Held) -> Any:
