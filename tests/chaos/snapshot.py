@@ -15,7 +15,18 @@ from sessioncache.dates import json_of
 from sessioncache.revisions import DIGITS, revision_time
 from sessioncache.scopes import ScopeRef, namespace_ref
 from tests.chaos import cells
-from tests.chaos.cast import APP, RUNS, SPACE, TEMP_MARK, app_scope, life_key, run_scopes, session_scopes, user_scopes
+from tests.chaos.cast import (
+    APP,
+    KEYS,
+    RUNS,
+    SPACE,
+    TEMP_MARK,
+    app_scope,
+    life_key,
+    run_scopes,
+    session_scopes,
+    user_scopes,
+)
 from tests.chaos.cells import number_of
 from tests.helpers import Urls, fetch, scope_key, stored_values
 
@@ -85,7 +96,7 @@ def _note_session(found: Dirt, cell: str, key_of_life: str, both: tuple[Hot, Hot
         return
     found.cells[cell] = life
     for prefix, one in (("", own), (f"{SPACE}/", space)):
-        for key in one.marks - {"!"}:
+        for key in one.dirty:
             found.cells[f"{cell}|{life}|{prefix}{key}"] = number_of(one.values.get(key))
     title, count = own.fields.get(b"t", b"").decode(), int(own.fields.get(b"m", 0))
     told = cells.head_cells(f"{cell}|{life}", title, count, count * cells.TOKENS_A_MESSAGE)
@@ -150,6 +161,12 @@ class Hot:
     values: Values
     """Those that live."""
     fields: dict[bytes, bytes]
+
+    @property
+    def dirty(self) -> set[str]:
+        """The keys that are dirty: of a clear that was not flushed, which marks the head alone, all that it took."""
+        is_cleared = "!" in self.marks and self.fields.get(b"c", b"") > self.fields.get(b"f", b"")
+        return (self.marks - {"!"}) | ({key for key in KEYS if key not in self.values} if is_cleared else set())
 
 
 def _both(client: redis.Redis, scope: ScopeRef) -> tuple[Hot, Hot]:
