@@ -189,7 +189,7 @@ async def test_no_watch_of_a_closed_cache_begins(small_urls: Urls, watched: bool
         found = await cache.create("ada")
         if watched:
             await found.watch().begin()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(stretched(2)):
         with pytest.raises(ConfigurationError, match="closed"):
             await found.watch().begin()
     assert _listener(cache)._connection is None

@@ -9,6 +9,7 @@ import pytest
 from sessioncache import FlushTimeoutError
 from tests.helpers import Urls, app, connect, drain, evict, session, start_worker, stored_values, user
 from tests.races.locks import locked_row
+from tests.waiting import stretched
 
 
 async def test_r11_when_flush_returns_the_rows_are_in_sql(urls: Urls) -> None:
@@ -29,7 +30,7 @@ async def test_r11_a_flush_does_not_wait_for_the_flush_delay(urls: Urls) -> None
             made = await cache.create("ada")
             await made.flush(60)
             await made.set("a", 1)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(stretched(5)):
                 await made.flush(60)
 
 

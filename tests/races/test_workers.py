@@ -106,12 +106,12 @@ async def test_once_with_the_database_away_exits_3_and_keeps_everything(
     async with Proxy(postgresql_server.folder / ".s.PGSQL.5432") as proxy:
         await proxy.refuse()
         away = Urls(valkey_url, f"postgresql://postgres:s3cret@127.0.0.1:{proxy.port}/{name}")
-        with start_worker(away, "--once") as worker:
+        with start_worker(away, "--once", "--lease", "300") as worker:
             code, _, err = await asyncio.to_thread(worker.finish)
     assert code == 3, err
     assert "s3cret" not in err
     assert dirty(valkey_url) == 1
-    async with asyncio.timeout(6):  # its claims are given back, long before its lease is over
+    async with asyncio.timeout(stretched(6)):  # its claims are given back, long before its lease is over
         await drain(direct)
     assert stored_values(postgresql_url, session("ada", "s1")) == {"a": 1}
 

@@ -23,7 +23,7 @@ from tests.conftest import StartRedis
 from tests.helpers import BUCKETS, Urls, connect, drain, execute, open_worker, raw, session, stored_values
 from tests.proxy import Proxy
 from tests.servers import RedisKind
-from tests.waiting import wait_until_async
+from tests.waiting import stretched, wait_until_async
 
 LAYOUT = Layout("sessioncache", BUCKETS)
 NEVER = 600.0
@@ -177,7 +177,7 @@ async def test_an_idle_worker_is_woken_by_work_and_flushes_it_once_its_delay_is_
 
         one.flusher.flush = flushed  # type: ignore[method-assign]
         await made.set("a", "new")
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(stretched(2)):
             await acknowledged.wait()
         assert stored(small_urls) == {"a": "new"}
 
