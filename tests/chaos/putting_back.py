@@ -103,9 +103,12 @@ def _begin(stage: Stage, names: Sequence[str]) -> Any:
     """A transaction beside which nobody writes."""
     if stage.postgresql:
         holder = psycopg.connect(stage.database, autocommit=True)
-        holder.execute("BEGIN")
-        holder.execute(f"LOCK TABLE {', '.join(names)} IN EXCLUSIVE MODE".encode())
-        return holder
+        while True:
+            with suppress(psycopg.errors.DeadlockDetected):  # with a writer, which takes the tables in its own order
+                holder.execute("BEGIN")
+                holder.execute(f"LOCK TABLE {', '.join(names)} IN EXCLUSIVE MODE".encode())
+                return holder
+            holder.execute("ROLLBACK")
     connection = open_sqlite(stage.database)
     connection.execute(f"ATTACH ? AS {_SCHEMA}", [str(file_of(_backup_url(stage)))])
     connection.execute("BEGIN IMMEDIATE")

@@ -128,8 +128,8 @@ async def rotate_password(stage: Stage) -> None:
     with stage.redis.client() as client:
         client.config_set("requirepass", _PASSWORD)
         try:
-            for worker in stage.fleet.workers.values():
-                worker.expected_to_die = True  # it may end, as with any wrong password, and is started again
+            for member in (*stage.fleet.workers.values(), *stage.fleet.agents.values()):
+                member.expected_to_die = True  # who just begins ends, as with any wrong password, and is started again
             for wire in stage.redis_wires:
                 wire.cut()
             await stage.pause(16, 20)
