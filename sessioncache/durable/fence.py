@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnClause, Insert, Table, bindparam, literal_column, select, update
@@ -11,11 +11,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
+from sessioncache.durable.among import among
 from sessioncache.durable.answers import Swap
 from sessioncache.durable.bulk import CLOCK, NOW
 from sessioncache.ownership import check_owner
 
-_CHUNK = 1000
 _NONE = "-"
 """The installation of a database that has no record of one."""
 # Past SQLAlchemy, which would compile a statement with so many parameters each time.
@@ -48,13 +48,11 @@ async def lock_fences(connection: AsyncConnection, buckets: set[int]) -> tuple[d
 
 async def read_fences(connection: AsyncConnection, buckets: Iterable[int], *, lock: bool = False) -> dict[int, str]:
     """The incarnation that each bucket's fence names, absent ones left out; `lock` keeps others from changing them."""
-    found: dict[int, str] = {}
-    for chunk in _chunks(sorted(set(buckets))):
-        query = select(schema.fence.c.bucket, schema.fence.c.incarnation).where(schema.fence.c.bucket.in_(chunk))
-        if lock:
-            query = query.order_by(schema.fence.c.bucket).with_for_update()
-        found.update((bucket, name) for bucket, name in await connection.execute(query))
-    return found
+    fence = schema.fence.c
+    query = select(fence.bucket, fence.incarnation).where(among(connection, fence.bucket, set(buckets)))
+    if lock:
+        query = query.order_by(fence.bucket).with_for_update()
+    return {row.bucket: row.incarnation for row in await connection.execute(query)}
 
 
 async def swap_fences(connection: AsyncConnection, changes: Changes) -> dict[int, Swap]:
@@ -94,12 +92,12 @@ def _verdict(current: str | None, old: str | None, new: str, known: bool) -> Swa
 async def _registered(connection: AsyncConnection, changes: Changes) -> set[tuple[int, str]]:
     """Which of the new incarnations the history has."""
     table = schema.incarnation.c
-    found: set[tuple[int, str]] = set()
-    for chunk in _chunks(sorted(changes)):
-        names = {changes[bucket][1] for bucket in chunk}
-        query = select(table.bucket, table.incarnation).where(table.bucket.in_(chunk), table.incarnation.in_(names))
-        found.update((bucket, name) for bucket, name in await connection.execute(query))
-    return found
+    of_these = (
+        among(connection, table.bucket, changes),
+        among(connection, table.incarnation, {new for _, new in changes.values()}),
+    )
+    rows = await connection.execute(select(table.bucket, table.incarnation).where(*of_these))
+    return {(bucket, name) for bucket, name in rows}
 
 
 async def _replace(connection: AsyncConnection, fences: Mapping[int, str]) -> None:
@@ -133,8 +131,3 @@ async def _insert(connection: AsyncConnection, table: Table, fences: Mapping[int
 
 def _now(connection: AsyncConnection) -> ColumnClause[Any]:
     return literal_column(NOW[connection.dialect.name])
-
-
-def _chunks(buckets: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(buckets), _CHUNK):
-        yield buckets[start : start + _CHUNK]

@@ -20,6 +20,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
+from sessioncache.durable.among import among
 from sessioncache.durable.reading import read_clock
 
 _STATE = schema.state.c
@@ -58,7 +59,7 @@ async def purge(connection: AsyncConnection, most: int, at: Position, *, older_t
 async def read_purged(connection: AsyncConnection, buckets: Iterable[int]) -> dict[int, int]:
     """The largest revision that purging ever took out of each bucket; those it took nothing out of are left out."""
     table = schema.purged.c
-    query = select(table.bucket, table.revision).where(table.bucket.in_(sorted(set(buckets))))
+    query = select(table.bucket, table.revision).where(among(connection, table.bucket, set(buckets)))
     return {row.bucket: row.revision for row in await connection.execute(query)}
 
 

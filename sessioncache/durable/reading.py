@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.dates import dated
 from sessioncache.durable import schema
+from sessioncache.durable.among import among
 from sessioncache.durable.answers import Asked, FencedOff
 from sessioncache.durable.bulk import CLOCK
 from sessioncache.durable.fence import read_fences
@@ -176,7 +177,7 @@ async def read_namespaces(connection: AsyncConnection, scope_id: str) -> list[st
 async def _check_fences(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str]]) -> dict[int, int]:
     """FencedOff, or the largest revision that was ever purged of each bucket."""
     fence, purged = schema.fence.c, schema.purged.c
-    asked = fence.bucket.in_({ref.bucket for ref, _ in wanted})
+    asked = among(connection, fence.bucket, {ref.bucket for ref, _ in wanted})
     query = select(fence.bucket, fence.incarnation, func.coalesce(purged.revision, 0)).where(asked)
     rows = await connection.execute(
         query.join_from(schema.fence, schema.purged, fence.bucket == purged.bucket, isouter=True)
@@ -195,7 +196,7 @@ async def _read_heads(connection: AsyncConnection, refs: Sequence[ScopeRef]) -> 
         table = schema.HEADS[kind]
         of_scope = (_STATE.scope_id == table.c.scope_id) & schema.is_deleted(schema.state)
         deleted = select(func.max(_STATE.revision)).where(of_scope)
-        query = select(table, deleted.scalar_subquery().label("latest")).where(table.c.scope_id.in_(ids))
+        query = select(table, deleted.scalar_subquery().label("latest")).where(among(connection, table.c.scope_id, ids))
         for row in (await connection.execute(query)).mappings():
             head = heads[row["scope_id"]] = head_of(kind, row)
             if (row["latest"] or 0) > head.revision:
@@ -236,7 +237,7 @@ async def _read_rows(connection: AsyncConnection, refs: Sequence[ScopeRef]) -> d
     """The rows of each scope that are not deleted, by its own id."""
     rows: dict[str, list[StoredRow]] = defaultdict(list)
     for namespace, own in _by_namespace(refs).items():
-        mine = _STATE.scope_id.in_(list(own)) & (_STATE.namespace == namespace)
+        mine = among(connection, _STATE.scope_id, own) & (_STATE.namespace == namespace)
         for row in await connection.execute(_ROWS.where(mine, ~_STATE.deleted)):
             rows[own[row.scope_id]].append(row)
     return rows

@@ -146,8 +146,8 @@ _LIVES = (
         "a namespace's rows shown as plain keys",
         "R20",
         "sessioncache/durable/reading.py",
-        "mine = _STATE.scope_id.in_(list(own)) & (_STATE.namespace == namespace)",
-        "mine = _STATE.scope_id.in_(list(own))",
+        "mine = among(connection, _STATE.scope_id, own) & (_STATE.namespace == namespace)",
+        "mine = among(connection, _STATE.scope_id, own)",
         (_CLIENT + "test_namespaces_and_plain_keys_are_apart",),
     ),
 )
