@@ -1,7 +1,8 @@
 """Reading ahead: while SQL commits a batch, what comes after it is read, as far as one more batch goes.
 
-Scopes are read many at a time, as long as they are small; of a large one only its size is told, and it is read when
-there is room for it.  So what is read and not taken is two batches at most, or a batch and the largest scope.
+Scopes are read many at a time, as long as they are small; of a large one only its size is told, and it is read with
+few others, when there is room for it.  So what is read and not taken is two batches at most, or a batch and the largest
+scope.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ Scope = tuple[int, str]
 
 _STEP = 128
 """Scopes that are read at once: SQL gets its first batch after so many."""
+_SMALL, _AT_ONCE = 32 * 1024, 1024 * 1024
+"""Bytes of a scope that is read with so many others, and of all that are read at once of larger ones, or one of them.
+
+Redis answers nobody before it has worked on all that was asked at once.
+"""
 
 
 class Reader:
@@ -73,9 +79,9 @@ class Reader:
     async def _read_all(self) -> None:
         try:
             for at in range(0, len(self._claimed), _STEP):
-                large = await self._read_some(self._claimed[at : at + _STEP], self._size // _STEP)
+                large = await self._read_some(self._claimed[at : at + _STEP], min(_SMALL, self._size // _STEP))
                 while large:
-                    fitting = _fitting(large, self._size)
+                    fitting = _fitting(large, min(_AT_ONCE, self._size))
                     large = large[len(fitting) :]
                     await self._read_some([one.scope for one in fitting], ANY_SIZE)
         finally:

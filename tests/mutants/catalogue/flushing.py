@@ -365,6 +365,22 @@ MUTATIONS = (
         ("scripts/test_many_scopes.py::test_of_a_large_scope_only_the_size_is_told_until_it_is_asked_for_alone",),
     ),
     Mutation(
+        "scopes of any size are read at once",
+        "R13",
+        "workers/sessioncache_worker/reader.py",
+        "min(_SMALL, self._size // _STEP)",
+        "self._size // _STEP",
+        ("unit/test_reader.py::test_not_much_is_asked_of_redis_at_once",),
+    ),
+    Mutation(
+        "larger scopes are read at once as far as a batch goes",
+        "R13",
+        "workers/sessioncache_worker/reader.py",
+        "min(_AT_ONCE, self._size)",
+        "self._size",
+        ("unit/test_reader.py::test_not_much_is_asked_of_redis_at_once",),
+    ),
+    Mutation(
         "large scopes are read without room",
         "R6",
         "workers/sessioncache_worker/reader.py",
