@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from typing import NamedTuple
 
 from sessioncache.dates import json_size
@@ -17,13 +18,15 @@ from sessioncache.entries import Head
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.calls import Gathered, Part, PiecesLost, Refused, Taken, TokenLost, Written
 from sessioncache.hot.layout import Place, user_field
-from sessioncache.hot.link import HotLink
+from sessioncache.hot.link import Argument, HotLink
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.tier import HotTier, raise_unready
 from sessioncache.limits import is_within, size_of
 
 _PIECE_FIELDS = 1_000
 _PIECE_BYTES = 512 * 1024
+_AT_ONCE = 4
+"""Pieces of one round trip: Redis takes up to 5 ms over each, and a distant server is waited for once for all."""
 _BEYOND_MS = 10_000
 """Milliseconds for which pieces stay longer than the call may take that stores them."""
 _TO_DISCARD = 1.0
@@ -47,10 +50,11 @@ async def gathered(link: HotLink, token: bytes, known: bytes, scopes: Sequence[B
     stays = int(seconds_left() * 1000) + _BEYOND_MS
     try:
         birth = await find_birth(link, session, token, known)
-        for place, texts in scopes:
-            for piece in _pieces(texts, birth):
-                keys = [place.control, place.hash]
-                raise_unready(await link.call(load_script("gather"), keys, [name, stays, *piece]), [place])
+        pieces = ((place, piece) for place, texts in scopes for piece in _pieces(texts, birth))
+        while some := list(islice(pieces, _AT_ONCE)):
+            calls = [_gathering(place, [name, stays, *piece]) for place, piece in some]
+            for (place, _), reply in zip(some, await link.call_many(load_script("gather"), calls), strict=True):
+                raise_unready(reply, [place])
         counts = [(len(texts), sum(map(json_size, texts.values())), place.ref.namespace) for place, texts in scopes]
         yield Gathered(birth, name, counts)
     finally:
@@ -71,6 +75,10 @@ async def find_birth(link: HotLink, session: Place, token: bytes, known: bytes) 
     raise_unready(reply, [session])
     birth: bytes = reply[1]
     return birth
+
+
+def _gathering(place: Place, args: Sequence[Argument]) -> tuple[Sequence[bytes], Sequence[Argument]]:
+    return [place.control, place.hash], args
 
 
 def _pieces(texts: Mapping[str, bytes], revision: bytes) -> Iterator[list[bytes]]:

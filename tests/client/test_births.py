@@ -69,10 +69,11 @@ class Meanwhile:
 
     def __init__(self, cache: SessionCache, monkeypatch: pytest.MonkeyPatch) -> None:
         self._link: HotLink = cache._tiers.link
-        self._call, self._call_beside = self._link.call, self._link.call_beside
+        self._call, self._call_beside, self._call_many = self._link.call, self._link.call_beside, self._link.call_many
         self._waiting: dict[str, list[Before]] = {}
         monkeypatch.setattr(self._link, "call", self._sent)
         monkeypatch.setattr(self._link, "call_beside", self._sent_beside)
+        monkeypatch.setattr(self._link, "call_many", self._sent_many)
 
     def before(self, script: str, *work: Before) -> None:
         """Before the first times that it is sent."""
@@ -89,6 +90,10 @@ class Meanwhile:
     async def _sent_beside(self, script: Script, *rest: Any) -> list[Reply]:
         await self._turn(script)
         return await self._call_beside(script, *rest)
+
+    async def _sent_many(self, script: Script, *rest: Any) -> list[Reply]:
+        await self._turn(script)
+        return await self._call_many(script, *rest)
 
 
 @pytest.fixture
@@ -421,3 +426,18 @@ async def test_what_is_shared_has_the_limits_of_a_call(cache: SessionCache, urls
     assert (await cache.list("ada")).items == []
     with raw(urls.redis) as client:
         assert list(client.scan_iter(match="*:h:*")) == []
+
+
+async def test_pieces_go_several_in_a_round_trip(cache: SessionCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is 0.2 s away would be waited for 4 s else."""
+    counted: list[int] = []
+    call_many = cache._tiers.link.call_many
+
+    async def counting(script: Script, calls: Sequence[Any]) -> list[Reply]:
+        if script.name == "gather":
+            counted.append(len(calls))
+        return await call_many(script, calls)
+
+    monkeypatch.setattr(cache._tiers.link, "call_many", counting)
+    await cache.create("ada", session_id="s1", state=MOST)
+    assert counted == [4] * 5

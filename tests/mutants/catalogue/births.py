@@ -10,6 +10,14 @@ _SCRIPTS, _CLIENT = "scripts/test_births.py::test_", "client/test_births.py::tes
 
 MUTATIONS = (
     Mutation(
+        "a distant server is waited for with each piece",
+        "R12",
+        _BIRTHS,
+        "islice(pieces, _AT_ONCE)",
+        "islice(pieces, 1)",
+        (_CLIENT + "pieces_go_several_in_a_round_trip",),
+    ),
+    Mutation(
         "a birth of which pieces are missing",
         "R12",
         _LUA + "gathered.lua",
