@@ -108,8 +108,6 @@ async def test_not_much_is_asked_of_redis_at_once() -> None:
     async with Reader(source.read, claimed(STEP), rows=10_000, size=64 * 1024 * 1024) as reader:
         await source.let(2)
         assert source.bytes == 1_000_000, "after one look at all, as many as are a mebibyte"
-        await source.let(20)
-        assert len(await taken(reader, 10_000)) == STEP
 
 
 async def test_what_reading_raises_comes_after_what_was_read() -> None:
