@@ -11,6 +11,7 @@ import pytest
 from sessioncache_worker import FlushWorker
 
 from sessioncache import DeadLetterError, FlushTimeoutError, Session, SessionCache
+from sessioncache.entries import Committed, Dirt
 from sessioncache.errors import DurableTierUnavailableError
 from sessioncache.letters import DeadLetter, LetterBox
 from tests.helpers import BUCKETS, Urls, execute, open_worker, raw, scope_key, session, stored_values
@@ -75,6 +76,29 @@ async def test_what_is_flushed_with_poison_is_durable_at_once(cache: SessionCach
     assert stored_values(urls.database, SCOPE) == {"good": 1}
     for user in users:
         assert stored_values(urls.database, session(user, "s1")) == {"a": user}
+
+
+async def test_what_was_refused_fails_no_batch_when_it_is_written_again(
+    cache: SessionCache, urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await poisoned(cache, urls)
+    other = await cache.create("bob", session_id="s1")
+    async with open_worker(urls) as worker:
+        await flush_round(worker)
+        batches = []
+        commit = worker.flusher.commit
+
+        async def note(batch: list[Dirt], read_after: int) -> list[Committed]:
+            batches.append({dirt.scope_id for dirt in batch})
+            return await commit(batch, read_after)
+
+        monkeypatch.setattr(worker.flusher, "commit", note)
+        await made.update({"good": 2, "bad": "poison"})
+        await other.set("a", 1)
+        await flush_round(worker)
+    assert batches == [{session("bob", "s1").id}], "one that went through"
+    assert stored_values(urls.database, session("bob", "s1")) == {"a": 1}
+    assert stored_values(urls.database, SCOPE) == {"good": 2}
 
 
 async def test_a_letter_takes_its_scope_out_of_the_index_at_once(bench: Bench) -> None:

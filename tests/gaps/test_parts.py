@@ -28,9 +28,9 @@ async def test_the_dirt_of_a_part_is_read_when_it_can_be_committed(
 
         monkeypatch.setattr(flusher, "read", note)
         scopes = await worker._claim(list(worker._buckets), everything=True)
-        await flusher._beside.acquire()
+        await flusher._free.acquire()
         part = asyncio.ensure_future(flusher.flush_part(scopes))
-        await wait_until_async(lambda: flusher._beside._waiters, 20, "the part waits")
+        await wait_until_async(lambda: flusher._free._waiters, 20, "the part waits")
         assert not found
-        flusher._beside.release()
+        flusher._free.release()
         assert await part > 0

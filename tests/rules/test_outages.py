@@ -15,6 +15,8 @@ from sessioncache_worker import FlushWorker
 
 from sessioncache import SessionCache
 from sessioncache.durable import pieces
+from sessioncache.durable.tier import FlushResult
+from sessioncache.entries import Dirt
 from sessioncache.health.examination import examine
 from sessioncache.health.finding import Level
 from sessioncache.health.targets import find_targets
@@ -198,6 +200,32 @@ async def test_r10_a_scope_that_takes_longer_than_a_statement_may_is_flushed_bes
         await large.flush(80)
     assert len(stored_values(pg_urls.database, session("ada", "large")) or {}) == 800
     assert letters(pg_urls) == []
+
+
+async def test_r10_parts_of_several_lanes_are_committed_at_once(pg_urls: Urls, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connect(pg_urls) as cache, open_worker(pg_urls) as worker:
+        await cache.create("ada", session_id="large", state={"b": 1})
+        await create(cache, 4)
+        await worker._check()
+        claimed = await worker._claim(list(worker._buckets), everything=True)
+        commit, reached, release = worker.flusher._bisector.commit, asyncio.Event(), asyncio.Event()
+
+        async def slow(dirt: Dirt, read_after: int) -> FlushResult:
+            if dirt.member == LARGE[1]:
+                reached.set()
+                await release.wait()
+            return await commit(dirt, read_after)
+
+        monkeypatch.setattr(worker.flusher._bisector, "commit", slow)
+        await worker.flusher.isolation.look_into([LARGE], known=True)
+        await reached.wait()
+        await worker.flusher.isolation.look_into([scope for scope in claimed if scope != LARGE])
+        try:
+            await wait_until_async(lambda: durable(pg_urls) == 4, 10, "the others are durable")
+        finally:
+            release.set()
+            await worker.flusher.isolation.finished()
+    assert stored_values(pg_urls.database, session("ada", "large")) == {"b": 1}
 
 
 LARGE = (session("ada", "large").bucket, session("ada", "large").member)

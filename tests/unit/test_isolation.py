@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import cast
 
+import pytest
+from sessioncache_worker import isolation
 from sessioncache_worker.holdings import Claimed, Holdings
 from sessioncache_worker.isolation import Isolation
 
@@ -150,30 +152,65 @@ async def test_r10_a_scope_of_which_nothing_was_committed_is_not_told_as_flushed
 
 async def test_r10_what_is_too_much_to_be_looked_into_is_put_off() -> None:
     world = World()
-    many = [(0, f"s{number}") for number in range(2_001)]
+    many = [(0, f"s{number}") for number in range(2_003)]
     await world.look_into(many)
-    assert (world.tried, len(world.put_off)) == ([], 2_001)
+    assert sorted(world.flushed) == sorted(many[:2_000])
+    assert list(world.put_off) == many[2_000:]
 
 
-async def test_r10_a_sound_large_scope_waits_for_no_ailing_one() -> None:
-    world, large = World(SCOPES[:2]), (1, "large")
+async def test_r10_what_the_database_refused_something_of_is_known_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.isolation.note_refusal(SCOPES[0])
+    assert [world.isolation.knows(scope) for scope in SCOPES[:2]] == [True, False]
+    assert world.isolation.ailing() == {}, "its good part is flushed"
+    monkeypatch.setattr(isolation, "_REFUSED_LATELY", 0)
+    assert not world.isolation.knows(SCOPES[0])
+
+
+async def test_r10_those_that_were_refused_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "_REFUSED_MOST", 2)
+    world = World()
+    for number in (0, 1, 0, 2):
+        world.isolation.note_refusal(SCOPES[number])
+    assert [world.isolation.knows(scope) for scope in SCOPES[:3]] == [True, False, True]
+
+
+@pytest.mark.parametrize("parts", ["a large scope", "a batch that failed", "one that was refused something"])
+async def test_r10_what_is_sound_waits_for_nothing_that_takes_long(parts: str) -> None:
+    world, sound = World(SCOPES[:2]), (1, "sound")
     await world.look_into(SCOPES[:2], known=True)
+    world.isolation.note_refusal(SCOPES[2])
+    if parts == "one that was refused something":
+        world.isolation.note_refusal(sound)
     answer = asyncio.Event()
 
     async def slow(scopes: Sequence[Claimed]) -> int:
-        if world.bad & set(scopes):
+        if sound not in scopes:
             await answer.wait()
         return await world.flush(scopes)
 
     world.isolation._flush = slow
-    world.holdings.take([*SCOPES[:2], large])
-    await world.isolation.look_into(SCOPES[:2], known=True)
-    await world.isolation.look_into([large], known=True)
-    await wait_until_async(lambda: large in world.flushed, 5, "the large scope is flushed")
-    assert all(map(world.isolation.has, SCOPES[:2]))
+    busy = SCOPES[:2] if parts == "one that was refused something" else SCOPES[:3]
+    world.holdings.take([*busy, sound])
+    await world.isolation.look_into(busy, known=True)
+    await world.isolation.look_into([sound], known=parts != "a batch that failed")
+    await wait_until_async(lambda: sound in world.flushed, 5, "the sound one is flushed")
+    assert all(map(world.isolation.has, busy))
     answer.set()
     await world.isolation.finished()
-    assert not any(map(world.isolation.has, [*SCOPES[:2], large]))
+    assert not any(map(world.isolation.has, [*busy, sound]))
+
+
+async def test_r10_a_worker_that_ends_still_tries_what_was_refused_something() -> None:
+    world = World(SCOPES[:1])
+    await world.look_into(SCOPES[:1], known=True)
+    world.isolation.note_refusal(SCOPES[1])
+    world.holdings.take(SCOPES[:2])
+    await world.isolation.look_into(SCOPES[:2], known=True)
+    world.isolation.wind_down()
+    await world.isolation.finished()
+    assert world.flushed == SCOPES[1:2]
+    assert len(world.tried) == 2, "the ailing one before"
 
 
 async def test_r10_a_search_that_fails_leaves_what_is_large_alone() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from sessioncache.deadline import within
 from sessioncache.durable.errors import RefusedDataError, StaleReadingError
@@ -48,11 +48,16 @@ class Flusher:
         self._pace = Pace(settings.batch_rows, settings.lease / 8)
         self._free = asyncio.Semaphore(tiers.durable.writers)
         """Transactions of batches that may be under way at once."""
-        self._beside = self._free if tiers.durable.writers == 1 else asyncio.Semaphore(1)
-        """Beside them, what is looked into; not where the database lets one in at a time."""
-        self._bisector = Bisector(tiers.durable, tiers.backlog, max_attempts=settings.max_attempts)
+        self._beside: AbstractAsyncContextManager[None] = self._free if tiers.durable.writers == 1 else nullcontext()
+        """Beside them, what is looked into, one part a lane; not where the database lets one in at a time."""
         self.holdings = Holdings(tiers.backlog, worker, settings.lease)
         self.isolation = Isolation(self.flush_part, self.holdings)
+        self._bisector = Bisector(
+            tiers.durable,
+            tiers.backlog,
+            max_attempts=settings.max_attempts,
+            refused=lambda dirt: self.isolation.note_refusal(_scope_of(dirt)),
+        )
         self.hurry: Callable[[], None] = lambda: None
         """Is called when SQL was found to be older than it was."""
 
@@ -65,9 +70,9 @@ class Flusher:
         """
         self.holdings.take(claimed)
         before = self.isolation.rows
-        ailing = [scope for scope in claimed if self.isolation.knows(scope)]
-        await self.isolation.look_into(ailing, known=True)
-        sound = [scope for scope in claimed if not self.isolation.knows(scope)] if ailing else claimed
+        ailing = dict.fromkeys(scope for scope in claimed if self.isolation.knows(scope))
+        await self.isolation.look_into(list(ailing), known=True)
+        sound = [scope for scope in claimed if scope not in ailing] if ailing else claimed
         rows = await self._flush_all(sound) if sound else 0
         if patient:
             await self.isolation.finished()

@@ -1,9 +1,12 @@
 """Isolation: one scope that cannot be committed holds nobody else up (R10).
 
 A batch that failed with an error that may be of one scope is cut into parts, and these again, until what can be
-committed is, and what cannot is alone.  A lone scope that fails is put off for ever longer, and told by name.  It all
-happens beside the rounds of the worker, one part at a time.  So do scopes that are larger than a batch, apart from the
-others: each of these may take a statement's time-out, and what is only large does not wait for that.
+committed is, and what cannot is alone.  A lone scope that fails is put off for ever longer, and told by name.  One of
+which the database refused something is tried alone for a while: in a batch it would fail all of that again.
+
+It all happens beside the rounds of the worker, in lanes: one part of each at a time.  What failed with others, and is
+most likely sound, waits neither for the scopes that were refused something, which may be many, nor for those that
+cannot be committed, which may take a statement's time-out each, nor for what is larger than a batch.
 """
 
 from __future__ import annotations
@@ -33,6 +36,10 @@ _LONGEST = 30.0
 """Seconds that a scope is put off at most."""
 _FORGOTTEN = 4 * _LONGEST
 """Seconds after which a scope that did not come back is somebody else's."""
+_REFUSED_LATELY = 60.0
+"""Seconds for which a scope is tried alone after the database refused something of it."""
+_REFUSED_MOST = 20_000
+"""Such scopes that are remembered at most, a few MB."""
 
 
 @dataclass(slots=True)
@@ -67,9 +74,11 @@ class Isolation:
         """`flush` commits and acknowledges scopes, together; a lone one without what the database refuses as data."""
         self._flush = flush
         self._holdings = holdings
-        self._doubtful, self._large = _Lane(), _Lane()
-        self._lanes = (self._doubtful, self._large)
+        self._of_failed, self._of_refused, self._of_ailing, self._of_large = (_Lane() for _ in range(4))
+        self._lanes = (self._of_failed, self._of_refused, self._of_ailing, self._of_large)
         self._ailing: dict[Claimed, Ailing] = {}
+        self._refused: dict[Claimed, float] = {}
+        """When the database refused something of a scope, by the event loop's clock, the oldest first."""
         self.rows = 0
         """Rows that were flushed here."""
         self._error: Exception | None = None
@@ -78,8 +87,19 @@ class Isolation:
     # ---- what is known
 
     def knows(self, scope: Claimed) -> bool:
-        """Whether a scope could not be committed lately."""
-        return scope in self._ailing
+        """Whether a scope, or something of it, could not be committed lately."""
+        return scope in self._ailing or self._was_refused(scope)
+
+    def _was_refused(self, scope: Claimed) -> bool:
+        when = self._refused.get(scope)
+        return when is not None and asyncio.get_running_loop().time() - when < _REFUSED_LATELY
+
+    def note_refusal(self, scope: Claimed) -> None:
+        """Note that the database refused something of a scope as data."""
+        self._refused.pop(scope, None)
+        self._refused[scope] = asyncio.get_running_loop().time()
+        if len(self._refused) > _REFUSED_MOST:
+            del self._refused[next(iter(self._refused))]
 
     def ailing(self) -> dict[Claimed, Ailing]:
         """The scopes that cannot be committed, those that have waited longest first."""
@@ -104,18 +124,29 @@ class Isolation:
     # ---- what is to be done
 
     async def look_into(self, scopes: Sequence[Claimed], *, known: bool = False) -> None:
-        """Try scopes in parts; `known`: each of them alone, since it takes long, or is known to be ailing."""
-        scopes = self._holdings.of(scopes)
-        if not scopes:
-            return
-        lane = self._large if known and not any(map(self.knows, scopes)) else self._doubtful
-        if len(lane.busy) + len(scopes) > _MOST:
-            await self._holdings.put_off(scopes, _SOON)
-            return
-        lane.busy.update(scopes)
-        lane.jobs.append((list(scopes), known))
-        if not lane.runs:
-            lane.runner = asyncio.ensure_future(self._run(lane))
+        """Try scopes in parts; `known`: each of them alone, since it takes long, or could not be committed lately."""
+        lanes: dict[_Lane, list[Claimed]] = {}
+        for scope in self._holdings.of(scopes):
+            lanes.setdefault(self._lane_of(scope) if known else self._of_failed, []).append(scope)
+        for lane, of_lane in lanes.items():
+            await self._enter(lane, of_lane, known=known)
+
+    def _lane_of(self, scope: Claimed) -> _Lane:
+        """Where a scope is tried alone."""
+        if scope in self._ailing:
+            return self._of_ailing
+        return self._of_refused if self._was_refused(scope) else self._of_large
+
+    async def _enter(self, lane: _Lane, scopes: Sequence[Claimed], *, known: bool) -> None:
+        room = max(0, _MOST - len(lane.busy))
+        admitted, too_many = list(scopes[:room]), scopes[room:]
+        if admitted:
+            lane.busy.update(admitted)
+            lane.jobs.append((admitted, known))
+            if not lane.runs:
+                lane.runner = asyncio.ensure_future(self._run(lane))
+        if too_many:
+            await self._holdings.put_off(too_many, _SOON)
 
     async def finished(self) -> None:
         """Wait until nothing is left to be tried."""
@@ -124,7 +155,7 @@ class Isolation:
 
     def wind_down(self) -> None:
         """Try nothing more of what is known to be ailing."""
-        self._doubtful.jobs = deque(job for job in self._doubtful.jobs if not any(map(self.knows, job[0])))
+        self._of_ailing.jobs.clear()
 
     def stop(self) -> None:
         """Try nothing more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sessioncache.durable.errors import RefusedDataError
@@ -18,8 +18,12 @@ logger = logging.getLogger(__name__)
 class Bisector:
     """Commits scopes; one that is refused is cut down to the entries, or the head, to blame."""
 
-    def __init__(self, durable: DurableTier, backlog: Backlog, *, max_attempts: int) -> None:
+    def __init__(
+        self, durable: DurableTier, backlog: Backlog, *, max_attempts: int, refused: Callable[[Dirt], None]
+    ) -> None:
+        """`refused` is called with each scope of which something is."""
         self._durable = durable
+        self._tell = refused
         self._backlog = backlog
         self._max_attempts = max_attempts
 
@@ -29,6 +33,7 @@ class Bisector:
             return await self._durable.flush([dirt], read_after=read_after)
         except RefusedDataError as error:
             reason = str(error)
+        self._tell(dirt)
         if not await self._takes(replace(dirt, entries=[]), read_after):
             await self._accuse_head(dirt, reason)
             return FlushResult([])
