@@ -105,7 +105,7 @@ async def test_large_scopes_are_read_only_when_there_is_room_for_them() -> None:
 
 async def test_not_much_is_asked_of_redis_at_once() -> None:
     source = Source(size=100_000)
-    async with Reader(source.read, claimed(STEP), rows=10_000, size=64 * 1024 * 1024) as reader:
+    async with Reader(source.read, claimed(STEP), rows=10_000, size=64 * 1024 * 1024):
         await source.let(2)
         assert source.bytes == 1_000_000, "after one look at all, as many as are a mebibyte"
 
