@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
 
 from sessioncache.deadline import deadline, limited_to, seconds_left
+from sessioncache.durable.commits import commit
 from sessioncache.durable.engine import BUSY_TIMEOUT
 from sessioncache.durable.errors import translated
 from sessioncache.durable.silence import Silence
@@ -106,7 +107,7 @@ async def writing(
             else:
                 await _begin_postgresql(connection, lock_timeout)
             yield connection
-            await connection.commit()
+            await commit(connection)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from tests.mutants.catalogue import (
     erasing,
     flushing,
     forgetting,
+    hanging,
     hydrating,
     idling,
     large_dirt,
@@ -59,4 +60,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *idling.MUTATIONS,
     *surface.MUTATIONS,
     *outages.MUTATIONS,
+    *hanging.MUTATIONS,
 )
