@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TypeVar
 
-from sessioncache.entries import Committed, Dirt
+from sessioncache.entries import Committed, Dirt, Entry
 from sessioncache.hot.calls import Acknowledged, Claims, Dropped, Large, Need, Unready
 from sessioncache.hot.dirt import PIECE_BYTES, PIECE_ROWS, Piece, acknowledgement_of, dirt_of, pieces_of
 from sessioncache.hot.dirty_pieces import read_in_pieces
@@ -258,23 +258,24 @@ class Backlog:
         told, when = self._generations.get(bucket, (b"", 0.0))
         return told, _micro(monotonic() - when) if told else 0
 
-    async def accuse(self, dirt: Dirt, key: str, revision: int, reason: str, *, attempts: int) -> bool:
-        """Note that the database refused an entry as data; whether it is a dead letter by now."""
-        keys = [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, dirt.kind.value + dirt.scope_id)]
-        args = (b"=" + key.encode(), encode_revision(revision), attempts, reason.encode())
+    async def accuse(self, dirt: Dirt, entry: Entry | None, reason: str, *, attempts: int) -> bool:
+        """Note that the database refused an entry as data, or (None) the head that goes with a scope, its session's.
+
+        Whether it is a dead letter by now.
+        """
+        if entry:
+            member, field, revision = dirt.member, b"=" + entry.key.encode(), entry.revision
+        else:
+            member = ScopeKind.SESSION.value + dirt.holder if dirt.holder else dirt.member
+            field, revision = b"!", dirt.head.revision
+        keys = [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, member)]
+        args = (field, encode_revision(revision), attempts, reason.encode())
         return bool((await self.link.call(load_script("accuse"), keys, args))[2])
 
     async def incarnations(self, buckets: Sequence[int]) -> dict[int, str]:
         """The incarnation that each bucket has, known to SQL or not; those without one are left out."""
         replies = await self.link.exchange([(b"HGET", self.layout.control(b), b"incarnation") for b in buckets], {})
         return {b: reply.decode() for b, reply in zip(buckets, replies, strict=True) if isinstance(reply, bytes)}
-
-    async def accuse_head(self, dirt: Dirt, reason: str, *, attempts: int) -> bool:
-        """Note that the database refused the head of a scope (of its session) as data; whether it is a dead letter."""
-        member = ScopeKind.SESSION.value + dirt.holder if dirt.holder else dirt.kind.value + dirt.scope_id
-        keys = [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, member)]
-        args = (b"!", encode_revision(dirt.head.revision), attempts, reason.encode())
-        return bool((await self.link.call(load_script("accuse"), keys, args))[2])
 
     async def claims_of(self, buckets: Sequence[int]) -> dict[str, int]:
         """Scopes that each worker holds a claim on."""

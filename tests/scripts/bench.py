@@ -292,8 +292,8 @@ class Bench:
 
     async def accuse(self, dirt: Dirt, key: str, *, reason: str = "why", attempts: int = 1) -> bool:
         """Note that the database refused a key of `dirt`; whether it is a dead letter by now."""
-        revision = next(entry.revision for entry in dirt.entries if entry.key == key)
-        return await self.backlog.accuse(dirt, key, revision, reason, attempts=attempts)
+        entry = next(entry for entry in dirt.entries if entry.key == key)
+        return await self.backlog.accuse(dirt, entry, reason, attempts=attempts)
 
     async def refuse(self, place: Place, key: str) -> Acknowledged:
         """Let a key become a dead letter, and flush the rest of its scope."""

@@ -64,6 +64,16 @@ async def test_what_was_written_again_since_is_not_accused(bench: Bench) -> None
     assert raw_letters(bench, place) == {}
 
 
+async def test_what_another_worker_flushed_meanwhile_is_not_accused(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    dirt = await bench.dirt(place)
+    await bench.flush(place)
+    assert not await bench.accuse(dirt, "bad")
+    assert raw_letters(bench, place) == {}
+
+
 async def test_a_letter_tells_what_was_refused_when_and_why_but_not_the_value(bench: Bench) -> None:
     place = bench.session()
     await bench.create(place, put("bad", '"secret"'))
@@ -254,7 +264,7 @@ async def test_as_many_letters_as_a_scope_has_keys_rest(bench: Bench) -> None:
 async def beheaded(bench: Bench, place: Place, attempts: int = 1) -> None:
     """The head of a scope becomes a dead letter."""
     dirt = await bench.dirt(place)
-    assert await bench.backlog.accuse_head(dirt, "why", attempts=attempts) is (attempts == 1)
+    assert await bench.backlog.accuse(dirt, None, "why", attempts=attempts) is (attempts == 1)
 
 
 async def session_with_space(bench: Bench) -> tuple[Place, Place]:
@@ -304,13 +314,45 @@ async def test_a_head_that_has_changed_since_the_reading_is_not_accused(bench: B
     dirt = await bench.dirt(place)
     bench.clock.move(1)
     await bench.write(place, put("a", "1"))
-    assert not await bench.backlog.accuse_head(dirt, "why", attempts=1)
+    assert not await bench.backlog.accuse(dirt, None, "why", attempts=1)
     assert raw_letters(bench, place) == {}
+
+
+@pytest.mark.parametrize("kind", ["session", "user", "app"])
+async def test_a_head_that_another_worker_flushed_meanwhile_is_not_accused(bench: Bench, kind: str) -> None:
+    place = getattr(bench, kind)()
+    await (bench.create(place, put("a", "1")) if kind == "session" else bench.install(place))
+    await bench.write(place, put("a", "2"))
+    dirt = await bench.dirt(place)
+    await bench.flush(place)
+    assert not await bench.backlog.accuse(dirt, None, "why", attempts=1)
+    assert raw_letters(bench, place) == {}
+
+
+async def test_a_head_that_nothing_but_letters_waits_for_is_not_accused(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place, put("bad", "1"))
+    dirt = await bench.dirt(place)
+    await bench.refuse(place, "bad")
+    assert bench.marks(place) == {b"=bad"}
+    assert not await bench.backlog.accuse(dirt, None, "why", attempts=1)
+    assert [letter.is_head for letter in await bench.letters.read(range(BUCKETS))] == [False]
+
+
+async def test_a_head_that_only_a_namespace_waits_for_is_accused(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.flush(session)
+    assert bench.due(session) is None
+    dirt = await bench.dirt(space)
+    assert await bench.backlog.accuse(dirt, None, "why", attempts=1)
+    assert await bench.letters.pardon(session, b"!")
+    await bench.flush(space)
+    assert not await bench.backlog.accuse(dirt, None, "why", attempts=1)
 
 
 async def test_with_the_head_of_a_session_its_namespaces_rest_and_wake(bench: Bench) -> None:
     session, space = await session_with_space(bench)
-    await bench.backlog.accuse_head(await bench.dirt(space), "why", attempts=1)
+    await bench.backlog.accuse(await bench.dirt(space), None, "why", attempts=1)
     assert (bench.due(session), bench.due(space), bench.since(space)) == (None, None, None)
     (state,) = await bench.hot.flush_state([space])
     assert state.headless
@@ -320,7 +362,7 @@ async def test_with_the_head_of_a_session_its_namespaces_rest_and_wake(bench: Be
 
 async def test_what_wakes_the_head_of_a_session_wakes_its_namespaces_once_it_is_flushed(bench: Bench) -> None:
     session, space = await session_with_space(bench)
-    await bench.backlog.accuse_head(await bench.dirt(space), "why", attempts=1)
+    await bench.backlog.accuse(await bench.dirt(space), None, "why", attempts=1)
     bench.clock.move(1)
     await bench.write(session, put("a", "2"))
     assert bench.due(space) is None
@@ -330,14 +372,14 @@ async def test_what_wakes_the_head_of_a_session_wakes_its_namespaces_once_it_is_
 
 async def test_a_scope_that_was_claimed_before_its_head_died_is_not_read(bench: Bench) -> None:
     session, space = await session_with_space(bench)
-    await bench.backlog.accuse_head(await bench.dirt(space), "why", attempts=1)
+    await bench.backlog.accuse(await bench.dirt(space), None, "why", attempts=1)
     found = await bench.backlog.read_dirt([(one.ref.bucket, one.ref.member) for one in (session, space)])
     assert [type(one) for one in found] == [Dropped, Dropped]
 
 
 async def test_what_is_scrubbed_takes_the_letter_on_its_head_and_its_namespaces_along(bench: Bench) -> None:
     session, space = await session_with_space(bench)
-    await bench.backlog.accuse_head(await bench.dirt(space), "why", attempts=1)
+    await bench.backlog.accuse(await bench.dirt(space), None, "why", attempts=1)
     assert await bench.backlog.scrub(session, LARGEST)
     assert raw_letters(bench, session) == {}
     assert bench.raw.exists(session.hash, space.hash) == 0

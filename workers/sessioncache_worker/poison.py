@@ -35,7 +35,7 @@ class Bisector:
             reason = str(error)
         self._tell(dirt)
         if not await self._takes(replace(dirt, entries=[]), read_after):
-            await self._accuse_head(dirt, reason)
+            await self._accuse(dirt, None, reason)
             return FlushResult([])
         refused = await self._refused(dirt, dirt.entries, read_after)
         if not refused:
@@ -48,14 +48,10 @@ class Bisector:
         rest = replace(dirt, entries=[entry for entry in dirt.entries if entry.key not in names], left_out=True)
         return await self._durable.flush([rest], read_after=read_after)
 
-    async def _accuse(self, dirt: Dirt, entry: Entry, reason: str) -> None:
-        dead = await self._backlog.accuse(dirt, entry.key, entry.revision, reason, attempts=self._max_attempts)
-        if dead:
-            logger.error("dead letter: the database refuses a key of scope %s (%s)", dirt.scope_id, reason)
-
-    async def _accuse_head(self, dirt: Dirt, reason: str) -> None:
-        if await self._backlog.accuse_head(dirt, reason, attempts=self._max_attempts):
-            logger.error("dead letter: the database refuses the head of scope %s (%s)", dirt.rows_id, reason)
+    async def _accuse(self, dirt: Dirt, entry: Entry | None, reason: str) -> None:
+        if await self._backlog.accuse(dirt, entry, reason, attempts=self._max_attempts):
+            what, scope = ("a key", dirt.scope_id) if entry else ("the head", dirt.rows_id)
+            logger.error("dead letter: the database refuses %s of scope %s (%s)", what, scope, reason)
 
     async def _refused(self, dirt: Dirt, entries: Sequence[Entry], read_after: int) -> list[Entry]:
         """The entries that the database refuses, found by trying ever smaller parts and taking them back."""

@@ -5,11 +5,23 @@
 -- KEYS   control of the bucket, hash of the scope
 -- ARGV   field ('!' for the head), revision that was refused (of a head: the scope revision at the reading), attempts that make
 --        a letter, reason
--- Reply  {'ok', attempts so far, whether it is dead}: 0 attempts when it has been written again since
+-- Reply  {'ok', attempts so far, whether it is dead}: 0 attempts when it has been written again since, or is not to be flushed any more:
+--        another worker flushed it meanwhile
 -- Guards R10 (what is refused is set apart; it stays dirty and pinned; with a session's head all of its namespaces)
 
 local base, member = names(KEYS[1], KEYS[2])
 local is_head = ARGV[1] == '!'
+
+-- A head is flushed with whatever is in the index of its scope, and of the namespaces of its session.
+local function is_awaited()
+  if not is_head then return call('SISMEMBER', base .. 'd:' .. member, ARGV[1]) == 1 end
+  if call('ZSCORE', base .. 'dirty', member) then return true end
+  for _, space in ipairs(call('SMEMBERS', base .. 'ns:' .. string.sub(member, 2))) do
+    if call('ZSCORE', base .. 'dirty', space) then return true end
+  end
+end
+
+if not is_awaited() then return {'ok', 0, 0} end
 local value = is_head and head_version(base, member) or call('HGET', KEYS[2], ARGV[1])
 if not value or is_above(value, ARGV[2]) or not is_head and is_above(ARGV[2], value) then return {'ok', 0, 0} end
 local revision = string.sub(value, 1, 9)
