@@ -22,7 +22,7 @@ from sessioncache.errors import (
 from sessioncache.hot.calls import Content, FlushState, Gone, Wanted
 from sessioncache.hot.layout import Place
 from sessioncache.hot.vitals import Vitals
-from sessioncache.ledger import Ledger, Pending, fingerprint
+from sessioncache.ledger import Ledger, Noted, Pending, fingerprint
 from sessioncache.revisions import DIGITS, ZERO, decode_revision
 from sessioncache.tiers import Tiers
 
@@ -140,7 +140,7 @@ async def _flush_states(tiers: Tiers, places: list[Place]) -> list[FlushState]:
 
 
 def _check_letters(pending: Pending, state: FlushState) -> None:
-    keys = tuple(key for key, (revision, _) in pending.entries.items() if state.dead.get(key) == revision)
+    keys = tuple(key for key, noted in pending.entries.items() if state.dead.get(key) == noted.revision)
     if keys:
         raise DeadLetterError(
             f"the database refuses {len(keys)} values that were written: see `sessioncache dead list`", keys=keys
@@ -182,7 +182,9 @@ def _proves(pending: Pending, evidence: Evidence) -> bool:
     """A row at or above the writes will do while the fence names their incarnation; else it must show what was written.
 
     What was stamped anew, since SQL had forgotten it, has a later revision and the same text; what was deleted, is
-    cleared.  To stamp anew clears what is older, whatever Redis forgot: then nothing else may live.
+    cleared.  That is no evidence of what built on what was there, as an increment does: another's, that built on the
+    same where Redis had lost this one, looks alike.  To stamp anew clears what is older, whatever Redis forgot: then
+    nothing else may live.
     """
     in_force = evidence.fence == pending.incarnation.decode()
     head = evidence.head
@@ -192,7 +194,7 @@ def _proves(pending: Pending, evidence: Evidence) -> bool:
         return False
     if pending.head:
         updated, touched = head.updated if head else 0, decode_revision(pending.head)
-        if not (updated >= touched if in_force else updated == touched):
+        if not (updated >= touched if in_force else updated in (touched, decode_revision(pending.revision))):
             return False
     if pending.life:
         life = decode_revision(pending.life)
@@ -200,19 +202,22 @@ def _proves(pending: Pending, evidence: Evidence) -> bool:
         gone = pending.gone and head is not None and head.deleted and cleared >= life
         if not (gone or (max(events, default=0) >= life if in_force else life in events)):
             return False
-    for key, (digits, text) in pending.entries.items():
-        revision, row = decode_revision(digits), evidence.rows.get(key)
+    for key, noted in pending.entries.items():
+        revision, row = decode_revision(noted.revision), evidence.rows.get(key)
         above = in_force and (cleared >= revision or (row is not None and row.revision >= revision))
-        if not (above or _shows(row, cleared, revision, text)):
+        if not (above or _shows(row, cleared, noted)):
             return False
     return True
 
 
-def _shows(row: Entry | None, cleared: int, revision: int, text: bytes) -> bool:
+def _shows(row: Entry | None, cleared: int, noted: Noted) -> bool:
     """Whether SQL shows what was written of a key: the text, or that it is deleted."""
-    if not text and cleared >= revision:
+    revision = decode_revision(noted.revision)
+    if noted.exact:
+        return row is not None and row.revision == revision and fingerprint(row.text) == noted.text
+    if not noted.text and cleared >= revision:
         return row is None or not row.text or row.revision <= cleared
-    return row is not None and row.revision >= revision and fingerprint(row.text) == text
+    return row is not None and row.revision >= revision and fingerprint(row.text) == noted.text
 
 
 async def _check_still_hot(tiers: Tiers, pending: Pending, marks: int) -> None:
@@ -239,18 +244,27 @@ async def _check_still_hot(tiers: Tiers, pending: Pending, marks: int) -> None:
 
 
 def _holds(content: Content, pending: Pending) -> bool:
-    if content.incarnation != pending.incarnation and not _holds_clear(content, pending):
+    forgot = content.incarnation != pending.incarnation
+    if forgot and not (_holds_clear(content, pending) and _holds_touch(content, pending)):
         return False
-    if content.head.get(b"u", ZERO) < pending.head:
+    if not all(_holds_entry(content, key, noted, forgot=forgot) for key, noted in pending.entries.items()):
         return False
-    entries = content.entries
-    for key, (digits, text) in pending.entries.items():
-        value = entries.get(key, b"")
-        if text and (value[:DIGITS] < digits or fingerprint(value[DIGITS:]) != text):
-            return False
-        if not text and value:
-            return False
     return not pending.life or pending.life == content.head.get(b"b", ZERO)
+
+
+def _holds_touch(content: Content, pending: Pending) -> bool:
+    """Whether the head is as it was after the touch, or after the latest write: a later one's may lack the touch."""
+    return not pending.head or content.head.get(b"u", ZERO) in (pending.head, pending.revision)
+
+
+def _holds_entry(content: Content, key: str, noted: Noted, *, forgot: bool) -> bool:
+    if forgot and noted.exact:
+        found = content.field(key)
+        return found[:DIGITS] == noted.revision and fingerprint(found[DIGITS:]) == noted.text
+    value = content.entries.get(key, b"")
+    if not noted.text:
+        return not value
+    return value[:DIGITS] >= noted.revision and fingerprint(value[DIGITS:]) == noted.text
 
 
 def _holds_clear(content: Content, pending: Pending) -> bool:

@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from typing import NamedTuple
 
-from sessioncache.hot.calls import FlushState, Operation, Part, Written
+from sessioncache.hot.calls import ANY, FlushState, Operation, Part, Written
 from sessioncache.hot.layout import Place
 from sessioncache.revisions import decode_revision, encode_revision
 
 _DIGEST_FROM = 256
 """Texts from this length are remembered by a digest, so that a ledger holds no large values."""
+
+
+class Noted(NamedTuple):
+    """The latest write of a key."""
+
+    revision: bytes
+    text: bytes
+    """What it left, or the digest of it; empty: deleted."""
+    exact: bool = False
+    """Whether only this very revision shows it once Redis may have forgotten something.
+
+    It built on what was there.  Where Redis lost it, the same text is another's write, which built on the same.
+    """
 
 
 @dataclass(slots=True)
@@ -22,8 +36,8 @@ class Pending:
     incarnation: bytes
     revision: bytes = b""
     """The latest of them."""
-    entries: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
-    """The latest of each key: its revision, and its text or the digest of it (empty: deleted)."""
+    entries: dict[str, Noted] = field(default_factory=dict)
+    """The latest of each key."""
     life: bytes = b""
     """The revision at which the session was created or deleted, if it was."""
     gone: bool = False
@@ -74,21 +88,22 @@ class Ledger:
                 pending.life = pending.head = pending.whole = b""
             pending.revision = revision
             for operation, result in zip(part.operations, done.results, strict=True):
-                code, key, given, _ = operation
+                code, key, given, expected = operation
                 text = given if code == b"S" else _text_of(operation, result)
                 if code == b"C":
                     if result:
                         pending.entries.clear()
                         pending.whole = encode_revision(decode_revision(revision) - 1)
                 elif text is not None:
-                    pending.entries[key] = (revision, fingerprint(text))
-                    if len(same) > 1 and code in b"SRD":
+                    exact = code in b"IA" or expected != ANY or part.if_revision != b""
+                    pending.entries[key] = Noted(revision, fingerprint(text), exact)
+                    if len(same) > 1 and not exact:
                         self._supersede(pending, key)
             if life and part is parts[0]:
                 pending.life, pending.gone = revision, False
 
     def _supersede(self, latest: Pending, key: str) -> None:
-        """What was written to a key in other incarnations does not matter once it was set anew."""
+        """What was written to a key in other incarnations does not matter once it was set anew, whatever it was."""
         for other in list(self._pending[latest.place.hash].values()):
             if other is not latest:
                 other.entries.pop(key, None)
@@ -122,7 +137,7 @@ class Ledger:
         if now.revision == settled.revision:
             self._drop(now)
             return
-        now.entries = {k: e for k, e in now.entries.items() if e[0] > settled.revision}
+        now.entries = {k: e for k, e in now.entries.items() if e.revision > settled.revision}
         for name in ("life", "head", "whole"):
             if getattr(now, name) <= settled.revision:
                 setattr(now, name, b"")

@@ -250,6 +250,10 @@ class Content:
             self._entries = self.named("")
         return self._entries
 
+    def field(self, key: str) -> bytes:
+        """Nine digits of revision and the text of a key as it lies there, dead or not; empty where nothing does."""
+        return self.fields.get(b"=" + key.encode(), b"")
+
     def named(self, prefix: str) -> dict[str, bytes]:
         """The living entries by their keys behind a prefix; a new dict."""
         key, cleared, fields = _key_behind(prefix), self.fields.get(b"c", ZERO), self.fields.items()

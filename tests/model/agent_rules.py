@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from sessioncache import Record, Session
-from sessioncache.ledger import fingerprint
+from sessioncache.ledger import Noted, fingerprint
 from sessioncache.revisions import LARGEST, ZERO, decode_revision, revision_time
 from tests.model.base import ModelMachine
 from tests.model.calls import Done, Held, judge_flush, judge_read, judge_write
@@ -290,10 +290,10 @@ class AgentRules(ModelMachine):
                 left = [key for key, row in rows.items() if cleared < row[0] <= whole and not row[2]]
                 assert not left, f"flush() says yes, and SQL has {left} of {held.name}, which were cleared"
                 in_force = sql.fences.get(scope.bucket) == one.incarnation.decode()
-                for key, (digits, text) in one.entries.items():
-                    wanted, row = decode_revision(digits), rows.get(key, (0, "", True))
+                for key, noted in one.entries.items():
+                    wanted, row = decode_revision(noted.revision), rows.get(key, (0, "", True))
                     fine = row[0] == wanted or (in_force and max(row[0], cleared) >= wanted)
-                    fine = fine or _is_stamped_anew(row, cleared, wanted, text)
+                    fine = fine or _is_stamped_anew(row, cleared, noted)
                     assert fine, f"flush() says yes, and SQL lacks {key!r} of {held.name}"
 
         return proof
@@ -307,9 +307,14 @@ class AgentRules(ModelMachine):
             self.advance(self.agents[agent], steps, which)
 
 
-def _is_stamped_anew(row: Row, cleared: int, wanted: int, text: bytes) -> bool:
-    """Whether SQL, which had forgotten it, has what was written of a key again, under a later revision."""
-    revision, stored, is_gone = row
-    if not text:
+def _is_stamped_anew(row: Row, cleared: int, noted: Noted) -> bool:
+    """Whether SQL, which had forgotten it, has what was written of a key again, under a later revision.
+
+    Of what built on what was there, nothing tells it from another's, which built on the same.
+    """
+    wanted, (revision, stored, is_gone) = decode_revision(noted.revision), row
+    if noted.exact:
+        return False
+    if not noted.text:
         return max(revision, cleared) >= wanted and (is_gone or revision <= cleared)
-    return revision >= wanted and not is_gone and fingerprint(stored.encode()) == text
+    return revision >= wanted and not is_gone and fingerprint(stored.encode()) == noted.text

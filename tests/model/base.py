@@ -58,7 +58,7 @@ class ModelMachine(RuleBasedStateMachine):
         """Whether SQL came back older and the command was not run since: what is clean may be gone from SQL."""
         self.blind: set[Cell] = set()
         """What a fork may lack that is made now."""
-        self.forgot = False
+        self.forgot = self.restored = False
         self.refused = False
         self.erased = False
         self.stored: Sql = lab.view().sql
@@ -254,7 +254,7 @@ class ModelMachine(RuleBasedStateMachine):
             agent.gate.lose, agent.task = "", None
             error = task.exception()
             result, worlds = None if error else task.result(), [*call.worlds, self.world]
-            done = Done(result, error, worlds, call.away, self.forgot, self.erased)
+            done = Done(result, error, worlds, call.away, self.forgot, self.restored, self.erased)
             self._take(call.judge(done))
             for other in self.calls.values():  # a rule may make several calls
                 other.worlds.append(self.world)
@@ -333,7 +333,7 @@ class ModelMachine(RuleBasedStateMachine):
     def say_restored(self) -> None:
         """The operator says that SQL was restored: from then on nothing that is hot may be lost."""
         self.lab.say_restored()
-        self.fallen = False
+        self.fallen, self.restored = False, True
         self.unsettled = {}
         self.stored = self.lab.view().sql
 

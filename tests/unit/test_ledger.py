@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sessioncache.hot.calls import FlushState, Operation, Part, Written, WrittenPart
 from sessioncache.hot.layout import Layout, Place
-from sessioncache.ledger import Ledger, Pending, fingerprint
+from sessioncache.ledger import Ledger, Noted, Pending, fingerprint
 from sessioncache.revisions import ZERO, encode_revision
 from sessioncache.scopes import app_ref, session_ref
 
@@ -35,10 +37,13 @@ def note(
     life: bool = False,
     temp: bool = False,
     changed: bool = True,
+    if_revision: bytes = b"",
 ) -> None:
     """Note a write of one part."""
     done = WrittenPart(inc, flushed, changed, results if results is not None else [b""] * len(operations))
-    ledger.note([Part(place, list(operations), temp=temp)], Written(rev(revision), [done]), life=life)
+    ledger.note(
+        [Part(place, list(operations), if_revision=if_revision, temp=temp)], Written(rev(revision), [done]), life=life
+    )
 
 
 def only(ledger: Ledger) -> Pending:
@@ -61,9 +66,9 @@ def test_a_record_that_was_left_out_is_not_remembered() -> None:
     ledger = Ledger()
     note(ledger, 1, put("a", b"1"))
     note(ledger, 2, Operation(b"R", "a", b"@---------2"), put("b", b"2"), results=[0, b""])
-    assert only(ledger).entries == {"a": (rev(1), b"1"), "b": (rev(2), b"2")}
+    assert only(ledger).entries == {"a": Noted(rev(1), b"1"), "b": Noted(rev(2), b"2")}
     note(ledger, 3, Operation(b"R", "a", b"@--------12"), results=[1])
-    assert only(ledger).entries["a"] == (rev(3), b"@--------12")
+    assert only(ledger).entries["a"] == Noted(rev(3), b"@--------12")
 
 
 def test_a_record_sets_its_key_anew() -> None:
@@ -78,7 +83,7 @@ def test_the_latest_write_of_each_key_is_remembered() -> None:
     note(ledger, 1, put("a", b"1"), put("b", b"1"))
     note(ledger, 2, put("a", b"2"))
     assert only(ledger).revision == rev(2)
-    assert only(ledger).entries == {"a": (rev(2), b"2"), "b": (rev(1), b"1")}
+    assert only(ledger).entries == {"a": Noted(rev(2), b"2"), "b": Noted(rev(1), b"1")}
 
 
 def test_temp_keys_are_not_remembered() -> None:
@@ -96,19 +101,36 @@ def test_a_part_that_changed_nothing_is_not_remembered() -> None:
 def test_a_deletion_is_remembered_as_an_empty_text() -> None:
     ledger = Ledger()
     note(ledger, 1, Operation(b"D", "a"), Operation(b"D", "b"), results=[1, 0])
-    assert only(ledger).entries == {"a": (rev(1), b"")}
+    assert only(ledger).entries == {"a": Noted(rev(1), b"")}
 
 
 def test_an_increment_is_remembered_with_its_result() -> None:
     ledger = Ledger()
     note(ledger, 1, Operation(b"I", "n", b"1"), Operation(b"A", "l", b"2"), results=[b"42", b"[1,2]"])
-    assert only(ledger).entries == {"n": (rev(1), b"42"), "l": (rev(1), b"[1,2]")}
+    assert only(ledger).entries == {"n": Noted(rev(1), b"42", exact=True), "l": Noted(rev(1), b"[1,2]", exact=True)}
+
+
+def test_what_is_compared_first_is_remembered_as_built_on_what_was_there() -> None:
+    ledger = Ledger()
+    note(
+        ledger,
+        1,
+        put("a", b"1"),
+        Operation(b"S", "b", b"1", rev(1)),
+        Operation(b"D", "c", b"", rev(1)),
+        results=[1] * 3,
+    )
+    assert {key for key, noted in only(ledger).entries.items() if noted.exact} == {"b", "c"}
+    note(ledger, 2, put("a", b"2"), put("b", b"2"), if_revision=rev(1))
+    assert {key for key, noted in only(ledger).entries.items() if noted.exact} == {"a", "b", "c"}
+    note(ledger, 3, put("a", b"3"))
+    assert {key for key, noted in only(ledger).entries.items() if noted.exact} == {"b", "c"}
 
 
 def test_a_long_text_is_remembered_by_a_digest() -> None:
     ledger = Ledger()
     note(ledger, 1, put("a", b"1" * 1_000))
-    assert only(ledger).entries == {"a": (rev(1), fingerprint(b"1" * 1_000))}
+    assert only(ledger).entries == {"a": Noted(rev(1), fingerprint(b"1" * 1_000))}
     assert len(fingerprint(b"1" * 1_000)) < 64
     assert fingerprint(b"1" * 1_000) != fingerprint(b"1" * 999 + b"2")
 
@@ -132,10 +154,13 @@ def test_a_key_that_is_set_anew_matters_in_its_new_incarnation_only() -> None:
     assert [(one.incarnation, set(one.entries)) for one in ledger.pending()] == [(NEW_INC, {"a", "b"})]
 
 
-def test_an_increment_in_another_incarnation_leaves_what_it_built_on_to_be_shown() -> None:
+@pytest.mark.parametrize(
+    "operation", [Operation(b"I", "a", b"1"), Operation(b"S", "a", b"2", rev(1)), Operation(b"D", "a", b"", rev(1))]
+)
+def test_what_builds_on_what_was_there_leaves_what_another_incarnation_had_to_be_shown(operation: Operation) -> None:
     ledger = Ledger()
     note(ledger, 1, put("a", b"1"))
-    note(ledger, 2, Operation(b"I", "a", b"1"), inc=NEW_INC)
+    note(ledger, 2, operation, inc=NEW_INC, results=[1])
     assert [one.incarnation for one in ledger.pending()] == [INC, NEW_INC]
 
 
@@ -143,7 +168,7 @@ def test_what_a_reply_shows_as_flushed_is_forgotten() -> None:
     ledger = Ledger()
     note(ledger, 1, put("a", b"1"), life=True)
     note(ledger, 2, put("b", b"2"), flushed=rev(1))
-    assert (only(ledger).entries, only(ledger).life) == ({"b": (rev(2), b"2")}, b"")
+    assert (only(ledger).entries, only(ledger).life) == ({"b": Noted(rev(2), b"2")}, b"")
 
 
 def test_what_a_reply_does_not_show_as_flushed_is_kept() -> None:
@@ -205,7 +230,7 @@ def test_what_was_written_since_is_kept() -> None:
     settled = only(ledger)
     note(ledger, 2, put("a", b"2"))
     ledger.forget(settled)
-    assert (only(ledger).entries, only(ledger).life) == ({"a": (rev(2), b"2")}, b"")
+    assert (only(ledger).entries, only(ledger).life) == ({"a": Noted(rev(2), b"2")}, b"")
 
 
 def test_forgetting_twice_is_forgetting_once() -> None:

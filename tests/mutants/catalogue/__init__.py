@@ -10,6 +10,7 @@ from tests.mutants.catalogue import (
     doctoring,
     ending,
     erasing,
+    evidence,
     flushing,
     forgetting,
     hanging,
@@ -63,4 +64,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *surface.MUTATIONS,
     *outages.MUTATIONS,
     *hanging.MUTATIONS,
+    *evidence.MUTATIONS,
 )

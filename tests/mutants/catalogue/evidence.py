@@ -1,0 +1,76 @@
+"""flush(): what is evidence of a write once Redis may have forgotten it."""
+
+from __future__ import annotations
+
+from tests.mutants.mutation import Mutation
+
+_DURABILITY, _LEDGER = "sessioncache/durability.py", "sessioncache/ledger.py"
+_EVIDENCE = "gaps/test_evidence.py::test_"
+_ANOTHER = _EVIDENCE + "what_built_on_what_was_there_is_not_shown_by_another_that_did_the_same"
+
+MUTATIONS = (
+    Mutation(
+        "an increment is shown by another's",
+        "R11",
+        _LEDGER,
+        'code in b"IA" or expected',
+        "expected",
+        (f"{_ANOTHER}[flushed-increment]", f"{_ANOTHER}[flushed-append]"),
+    ),
+    Mutation(
+        "an edit is shown by another's",
+        "R11",
+        _LEDGER,
+        "expected != ANY or part.if_revision",
+        "part.if_revision",
+        (f"{_ANOTHER}[flushed-huge]", f"{_ANOTHER}[flushed-edit]", f"{_ANOTHER}[flushed-edit-away]"),
+    ),
+    Mutation(
+        "an update of one revision is shown by another's",
+        "R11",
+        _LEDGER,
+        ' or part.if_revision != b""',
+        "",
+        (f"{_ANOTHER}[flushed-if-revision]",),
+    ),
+    Mutation(
+        "a later row shows an increment",
+        "R11",
+        _DURABILITY,
+        "    if noted.exact:\n",
+        "    if False:\n",
+        (f"{_ANOTHER}[flushed-increment]",),
+    ),
+    Mutation(
+        "another's increment holds this one",
+        "R11",
+        _DURABILITY,
+        "if forgot and noted.exact:",
+        "if False:",
+        (f"{_ANOTHER}[hot-increment]",),
+    ),
+    Mutation(
+        "what is done again stands for what was lost",
+        "R11",
+        _LEDGER,
+        "if len(same) > 1 and not exact:",
+        "if len(same) > 1:",
+        (_EVIDENCE + "what_built_on_what_was_there_is_not_shown_by_doing_it_again[increment]",),
+    ),
+    Mutation(
+        "another's touch holds this one",
+        "R11",
+        _DURABILITY,
+        "in (pending.head, pending.revision)",
+        ">= pending.head",
+        (_EVIDENCE + "a_touch_is_not_shown_by_another[hot]",),
+    ),
+    Mutation(
+        "what was written since denies a touch",
+        "R11",
+        _DURABILITY,
+        "updated in (touched, decode_revision(pending.revision))",
+        "updated == touched",
+        (_EVIDENCE + "a_touch_is_shown_by_the_write_that_followed_it",),
+    ),
+)
