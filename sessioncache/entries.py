@@ -6,7 +6,7 @@ Nobody changes any of it.  What a flush makes by the thousand is not frozen, sin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sessioncache.scopes import ScopeKind
@@ -113,6 +113,22 @@ class Dirt:
     def member(self) -> str:
         """Kind and id in one word."""
         return self.kind.value + self.scope_id
+
+    @property
+    def host(self) -> Dirt:
+        """Of a namespace: its session, of which nothing but the head is written."""
+        return replace(
+            self,
+            kind=ScopeKind.SESSION,
+            scope_id=self.holder,
+            entries=[],
+            phantoms=[],
+            namespace="",
+            holder="",
+            namespace_revision=0,
+            namespace_cleared=0,
+            namespace_flushed=0,
+        )
 
     @property
     def through(self) -> int:

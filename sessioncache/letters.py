@@ -67,7 +67,7 @@ class LetterBox:
             return False
         place = _place(self._tiers, raw)
         if raw.is_head:
-            return await self._tiers.backlog.scrub(place, LARGEST)
+            return await self._tiers.backlog.scrub(place, LARGEST, living=True)
         with within(self._tiers.settings.timeout):
             (evidence,) = await self._tiers.durable.evidence([Asked(place.ref, [raw.key])])
         row = evidence.rows.get(raw.key)

@@ -259,16 +259,12 @@ class Backlog:
         return told, _micro(monotonic() - when) if told else 0
 
     async def accuse(self, dirt: Dirt, entry: Entry | None, reason: str, *, attempts: int) -> bool:
-        """Note that the database refused an entry as data, or (None) the head that goes with a scope, its session's.
+        """Note that the database refused an entry of a scope as data, or (None) its head; whether it is dead by now.
 
-        Whether it is a dead letter by now.
+        The head of a namespace is its own record, not that of its session.
         """
-        if entry:
-            member, field, revision = dirt.member, b"=" + entry.key.encode(), entry.revision
-        else:
-            member = ScopeKind.SESSION.value + dirt.holder if dirt.holder else dirt.member
-            field, revision = b"!", dirt.head.revision
-        keys = [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, member)]
+        keys = [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, dirt.member)]
+        field, revision = (b"=" + entry.key.encode(), entry.revision) if entry else (b"!", dirt.revision)
         args = (field, encode_revision(revision), attempts, reason.encode())
         return bool((await self.link.call(load_script("accuse"), keys, args))[2])
 
@@ -315,12 +311,12 @@ class Backlog:
             return Unready(Need(status), [self.place(bucket, member)])
         return dirt_of(bucket, member, reply)
 
-    async def scrub(self, place: Place, revision: int) -> bool:
+    async def scrub(self, place: Place, revision: int, *, living: bool = False) -> bool:
         """Drop a scope that is at or below a revision at which SQL knows it to be dead; whether it is gone.
 
-        A namespace of a living session stays.
+        A namespace of a living session stays, unless `living`.
         """
-        args = (encode_revision(revision), place.parents, self.idle_ms)
+        args = (encode_revision(revision), place.parents, self.idle_ms, b"1" if living else b"0")
         return bool((await self.link.call(load_script("scrub"), [place.control, place.hash], args))[1])
 
     def place(self, bucket: int, member: str) -> Place:

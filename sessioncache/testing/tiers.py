@@ -83,7 +83,7 @@ class _NoBacklog(Backlog):
 
     def __init__(self) -> None: ...
 
-    async def scrub(self, *_: Any) -> bool:
+    async def scrub(self, *_: Any, living: bool = False) -> bool:
         """It is gone."""
         return True
 

@@ -43,6 +43,15 @@ def refuse_title(database_url: str) -> None:
         execute(database_url, "ALTER TABLE sessioncache_session ADD CONSTRAINT bad CHECK (title <> 'bad') NOT VALID")
 
 
+def refuse_namespace(database_url: str) -> None:
+    """Refuse the namespace `bad`, in its record."""
+    if database_url.startswith("sqlite"):
+        when = "BEFORE INSERT ON sessioncache_namespace WHEN NEW.namespace = 'bad'"
+        execute(database_url, f"CREATE TRIGGER bad_space {when} BEGIN SELECT RAISE(ABORT, 'bad'); END")
+    else:
+        execute(database_url, "ALTER TABLE sessioncache_namespace ADD CONSTRAINT bad_space CHECK (namespace <> 'bad')")
+
+
 def accept_poison(database_url: str) -> None:
     """Refuse it no longer."""
     if database_url.startswith("sqlite"):

@@ -23,7 +23,7 @@ from tests.helpers import (
     upgrade,
 )
 from tests.rules.commands import run
-from tests.rules.poison import accept_poison, refuse_poison, refuse_title
+from tests.rules.poison import accept_poison, refuse_namespace, refuse_poison, refuse_title
 from tests.waiting import wait_until_async
 
 GOOD = 500
@@ -141,6 +141,34 @@ async def test_r10_a_head_that_is_refused_is_told_retried_dropped_and_holds_nobo
         await bad.flush(5)
     assert stored_values(urls.database, session("ada", "bad")) == {"b": 1}
     assert (await run(urls, "dead", "list")).said == {"letters": []}
+    assert dirty(urls.redis) == 0
+
+
+async def test_r10_a_namespace_whose_record_is_refused_holds_up_neither_its_session_nor_others(urls: Urls) -> None:
+    refuse_namespace(urls.database)
+    async with connect(urls) as cache:
+        made = await cache.create("ada", session_id="s1", state={"a": 1})
+        await drain(urls)
+        bad, good = made.namespace("bad"), made.namespace("good")
+        await bad.set("k", 1)
+        await drain(urls)
+        (letter,) = (await run(urls, "dead", "list")).said["letters"]
+        assert (letter["scope"], letter["session"], letter["namespace"], letter["head"]) == (
+            "namespace",
+            "s1",
+            "bad",
+            True,
+        )
+        await made.set("a", 2)
+        await good.set("k", 1)
+        await drain(urls)
+        await made.flush(5)
+        await good.flush(5)
+        with pytest.raises(DeadLetterError, match="head"):
+            await bad.flush(5)
+        assert (await run(urls, "dead", "drop", letter["id"])).said == {"dropped": [letter["id"]]}
+        assert await bad.get("k") is None
+    assert stored_values(urls.database, session("ada", "s1")) == {"a": 2}
     assert dirty(urls.redis) == 0
 
 

@@ -343,16 +343,16 @@ async def test_a_head_that_only_a_namespace_waits_for_is_accused(bench: Bench) -
     session, space = await session_with_space(bench)
     await bench.flush(session)
     assert bench.due(session) is None
-    dirt = await bench.dirt(space)
-    assert await bench.backlog.accuse(dirt, None, "why", attempts=1)
+    host = (await bench.dirt(space)).host
+    assert await bench.backlog.accuse(host, None, "why", attempts=1)
     assert await bench.letters.pardon(session, b"!")
     await bench.flush(space)
-    assert not await bench.backlog.accuse(dirt, None, "why", attempts=1)
+    assert not await bench.backlog.accuse(host, None, "why", attempts=1)
 
 
 async def test_with_the_head_of_a_session_its_namespaces_rest_and_wake(bench: Bench) -> None:
     session, space = await session_with_space(bench)
-    await bench.backlog.accuse(await bench.dirt(space), None, "why", attempts=1)
+    await bench.backlog.accuse((await bench.dirt(space)).host, None, "why", attempts=1)
     assert (bench.due(session), bench.due(space), bench.since(space)) == (None, None, None)
     (state,) = await bench.hot.flush_state([space])
     assert state.headless
@@ -362,7 +362,7 @@ async def test_with_the_head_of_a_session_its_namespaces_rest_and_wake(bench: Be
 
 async def test_what_wakes_the_head_of_a_session_wakes_its_namespaces_once_it_is_flushed(bench: Bench) -> None:
     session, space = await session_with_space(bench)
-    await bench.backlog.accuse(await bench.dirt(space), None, "why", attempts=1)
+    await bench.backlog.accuse((await bench.dirt(space)).host, None, "why", attempts=1)
     bench.clock.move(1)
     await bench.write(session, put("a", "2"))
     assert bench.due(space) is None
@@ -372,14 +372,65 @@ async def test_what_wakes_the_head_of_a_session_wakes_its_namespaces_once_it_is_
 
 async def test_a_scope_that_was_claimed_before_its_head_died_is_not_read(bench: Bench) -> None:
     session, space = await session_with_space(bench)
-    await bench.backlog.accuse(await bench.dirt(space), None, "why", attempts=1)
+    await bench.backlog.accuse((await bench.dirt(space)).host, None, "why", attempts=1)
     found = await bench.backlog.read_dirt([(one.ref.bucket, one.ref.member) for one in (session, space)])
     assert [type(one) for one in found] == [Dropped, Dropped]
 
 
 async def test_what_is_scrubbed_takes_the_letter_on_its_head_and_its_namespaces_along(bench: Bench) -> None:
     session, space = await session_with_space(bench)
-    await bench.backlog.accuse(await bench.dirt(space), None, "why", attempts=1)
+    await bench.backlog.accuse((await bench.dirt(space)).host, None, "why", attempts=1)
     assert await bench.backlog.scrub(session, LARGEST)
     assert raw_letters(bench, session) == {}
     assert bench.raw.exists(session.hash, space.hash) == 0
+
+
+async def test_what_makes_a_head_suspect_goes_when_a_namespace_is_flushed_with_it(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.flush(session)
+    dirt = await bench.dirt(space)
+    assert not await bench.backlog.accuse(dirt.host, None, "why", attempts=2)
+    await bench.acknowledge(dirt)
+    assert raw_letters(bench, space) == {}
+
+
+# ---- records of namespaces
+
+
+async def test_a_namespace_whose_record_is_refused_rests_alone_until_it_is_written_anew(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await beheaded(bench, space)
+    assert (bench.due(space), bench.since(space), bench.marks(space)) == (None, None, {b"=k", b"=n"})
+    assert bench.due(session) is not None
+    (letter,) = await bench.letters.read(range(BUCKETS))
+    assert (letter.is_head, letter.key, letter.namespace, letter.session) == (True, "", "n", "s")
+    states = await bench.hot.flush_state([session, space])
+    assert [state.headless for state in states] == [False, True]
+    assert (await bench.flush(session)).left == 0
+    (found,) = await bench.backlog.read_dirt([(space.ref.bucket, space.ref.member)])
+    assert isinstance(found, Dropped)
+    bench.clock.move(1)
+    await write(bench, space, put("n", "2"))
+    assert await bench.letters.read(range(BUCKETS)) == []
+    assert (await bench.flush(space)).left == 0
+    assert raw_letters(bench, space) == {}
+
+
+async def test_the_record_of_a_namespace_is_flushed_again_on_command(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.flush(session)
+    await beheaded(bench, space)
+    bench.clock.move(1)
+    assert await bench.letters.pardon(space, b"!")
+    assert (bench.due(space), bench.due(session)) == (bench.clock.micros, None)
+    assert (await bench.flush(space)).left == 0
+
+
+async def test_a_namespace_whose_record_is_refused_is_given_up_on_command_only(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.flush(session)
+    await beheaded(bench, space)
+    assert not await bench.backlog.scrub(space, LARGEST)
+    assert await bench.backlog.scrub(space, LARGEST, living=True)
+    assert (raw_letters(bench, space), bench.raw.exists(space.hash), bench.raw.exists(session.hash)) == ({}, 0, 1)
+    assert bench.ttl(session.hash) is not None

@@ -35,7 +35,7 @@ class Bisector:
             reason = str(error)
         self._tell(dirt)
         if not await self._takes(replace(dirt, entries=[]), read_after):
-            await self._accuse(dirt, None, reason)
+            await self._accuse(await self._refused_head(dirt, read_after), None, reason)
             return FlushResult([])
         refused = await self._refused(dirt, dirt.entries, read_after)
         if not refused:
@@ -50,8 +50,14 @@ class Bisector:
 
     async def _accuse(self, dirt: Dirt, entry: Entry | None, reason: str) -> None:
         if await self._backlog.accuse(dirt, entry, reason, attempts=self._max_attempts):
-            what, scope = ("a key", dirt.scope_id) if entry else ("the head", dirt.rows_id)
-            logger.error("dead letter: the database refuses %s of scope %s (%s)", what, scope, reason)
+            what = "a key" if entry else "the head"
+            logger.error("dead letter: the database refuses %s of scope %s (%s)", what, dirt.scope_id, reason)
+
+    async def _refused_head(self, dirt: Dirt, read_after: int) -> Dirt:
+        """The scope whose head is refused: with a namespace its session's head is written, and a record of its own."""
+        if not dirt.holder or await self._takes(dirt.host, read_after):
+            return dirt
+        return dirt.host
 
     async def _refused(self, dirt: Dirt, entries: Sequence[Entry], read_after: int) -> list[Entry]:
         """The entries that the database refuses, found by trying ever smaller parts and taking them back."""

@@ -37,7 +37,7 @@ local function leave(member, parents)
   end
 end
 
--- R10: letters that were flushed go.
+-- R10: letters that were flushed go; with a namespace, what made its session's head suspect: SQL took that one, too.
 local function drop_letters(member, gone, has_head)
   local letters = {}
   for _, field in ipairs(gone) do
@@ -45,6 +45,9 @@ local function drop_letters(member, gone, has_head)
   end
   in_chunks('HDEL', base .. 'dead', letters)
   if has_head and call('HDEL', base .. 'dead', member .. '!') == 1 then wake_namespaces(base, string.sub(member, 2)) end
+  local session = has_head and string.byte(member) == 110 and call('HGET', base .. 'h:' .. member, 'd')
+  local letter = session and call('HGET', base .. 'dead', 's' .. session .. '!')
+  if letter and string.sub(letter, 11, 11) == '0' then call('HDEL', base .. 'dead', 's' .. session .. '!') end
 end
 
 -- R10: whether something was refused that is no letter yet: it is no younger for that.

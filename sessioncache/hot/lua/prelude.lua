@@ -265,9 +265,11 @@ end
 
 -- R10: whether the head of a scope, or of the session of a namespace, is a dead letter: nothing of the scope can be flushed then.
 local function is_headless(base, member, session)
-  local host = session and 's' .. session or member
-  local letter = call('HGET', base .. 'dead', host .. '!')
-  return letter and string.sub(letter, 11, 11) == '1' and string.sub(letter, 1, 9) == head_version(base, host)
+  local function is_dead(one)
+    local letter = call('HGET', base .. 'dead', one .. '!')
+    return letter and string.sub(letter, 11, 11) == '1' and string.sub(letter, 1, 9) == head_version(base, one)
+  end
+  return is_dead(member) or session and is_dead('s' .. session)
 end
 
 -- R10: the dirty namespaces of a session whose head is no dead letter any more are due now.

@@ -6,6 +6,7 @@ from tests.mutants.mutation import Mutation
 
 _LUA = "sessioncache/hot/lua/"
 _LETTERS, _SCRIPTS = "gaps/test_letters.py::", "scripts/test_letters.py::"
+_NAMESPACE = "test_r10_a_namespace_whose_record_is_refused_holds_up_neither_its_session_nor_others"
 
 MUTATIONS = (
     Mutation(
@@ -63,6 +64,38 @@ MUTATIONS = (
         "    if not dead[field] then kept",
         "    if true then kept",
         (_LETTERS + "test_a_letter_is_left_out_of_later_flushes",),
+    ),
+    Mutation(
+        "a record of a namespace that is refused is blamed on its session",
+        "R10",
+        "workers/sessioncache_worker/poison.py",
+        "if not dirt.holder or await self._takes(dirt.host, read_after):",
+        "if not dirt.holder:",
+        ("rules/test_letters.py::" + _NAMESPACE,),
+    ),
+    Mutation(
+        "a namespace does not rest when its record is refused",
+        "R10",
+        _LUA + "prelude.lua",
+        "return is_dead(member) or session and is_dead('s' .. session)",
+        "return is_dead(session and 's' .. session or member)",
+        (_SCRIPTS + "test_a_namespace_whose_record_is_refused_rests_alone_until_it_is_written_anew",),
+    ),
+    Mutation(
+        "a namespace of a living session is never given up",
+        "R10",
+        _LUA + "scrub.lua",
+        "if h[2] and ARGV[4] ~= '1' and problem",
+        "if h[2] and problem",
+        (_SCRIPTS + "test_a_namespace_whose_record_is_refused_is_given_up_on_command_only",),
+    ),
+    Mutation(
+        "what makes a head suspect outlives its flush with a namespace",
+        "R10",
+        _LUA + "ack.lua",
+        "if letter and string.sub(letter, 11, 11) == '0' then",
+        "if false then",
+        (_SCRIPTS + "test_what_makes_a_head_suspect_goes_when_a_namespace_is_flushed_with_it",),
     ),
     Mutation(
         "a letter holds for newer writes",

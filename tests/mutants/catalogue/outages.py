@@ -247,7 +247,7 @@ MUTATIONS = (
         "a letter on a head holds for newer heads",
         "R10",
         _LUA + "prelude.lua",
-        " and string.sub(letter, 1, 9) == head_version(base, host)",
+        " and string.sub(letter, 1, 9) == head_version(base, one)",
         "",
         (_LETTERS + "test_a_scope_whose_head_is_refused_rests_as_a_whole_until_it_is_written_anew",),
     ),
