@@ -228,6 +228,9 @@ class _Reconciler:
         else:
             made.head_is_dirty = not buried and (self.is_session or self.cleared > sql.cleared)
             self.outdoes = made.head_is_dirty and not self.stored.absent
+            if sql_life == life and not self.deleted and sql.updated >= updated:
+                self._take_head()  # of the hash's only last cleared counts
+                self.kept = True
             if self.outdoes and sql.revision >= self.looked.revision("r"):
                 self._stamp_head()
         if sql_life == life and not self.deleted:

@@ -1,4 +1,4 @@
-"""R14, R17: what one primary cleared or deleted reaches SQL, though another was flushed since."""
+"""R2, R14, R17: what one primary cleared or deleted reaches SQL, though another was flushed since."""
 
 from __future__ import annotations
 
@@ -59,6 +59,8 @@ async def split(urls: Urls, change: Callable[[SessionCache], Awaitable[None]]) -
     async with connect(urls) as cache:
         made = await cache.get("ada", "s1")
         await made.set("b", 2)
+        await made.rename("second")
+        await made.touch(messages=2, tokens=5)
         await made.namespace("tools").set("b", 2)
         await drain(urls)
         await cache.flush(5)
@@ -94,6 +96,9 @@ async def test_what_one_primary_ended_stays_so_though_another_was_flushed_since(
         await cache.get("ada", "s1") if change is not delete else None
         await settle(urls)
         assert shown(urls) == living
+        if change is not delete:
+            head = fetch(urls.database, "SELECT title, message_count, token_total FROM sessioncache_session")
+            assert head == [("second", 2, 5)], "what was flushed of the head"
         ((rows,),) = fetch(urls.database, "SELECT count(*) FROM sessioncache_state")
         assert rows == len(living), "what is dead has left"
         evict(urls.redis)
@@ -102,6 +107,7 @@ async def test_what_one_primary_ended_stays_so_though_another_was_flushed_since(
                 await cache.get("ada", "s1")
             return
         made = await cache.get("ada", "s1")
+        assert (made.title, made.message_count, made.token_total) == ("second", 2, 5), "what was flushed of the head"
         tools = await made.namespace("tools").items()
         assert {("", key) for key in made.state} | {("tools", key) for key, _ in tools} == living
 

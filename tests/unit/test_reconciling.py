@@ -44,6 +44,19 @@ def test_values_that_are_those_of_sql_have_its_revision() -> None:
     assert not reconcile(ScopeKind.SESSION, hash_, stored(Entry("a", 120, b"3"))).replaced
 
 
+def test_r2_a_clear_that_sql_lacks_leaves_what_sql_has_of_a_later_head() -> None:
+    hash_ = looked({}, {b"!"}, own=False)
+    hash_.head = {**hash_.head, "c": encode_revision(109)}
+    in_sql = stored(Entry("old", 100, b"1"), Entry("new", 120, b"3"))
+    in_sql = replace(in_sql, head=replace(in_sql.head, title="later", message_count=2, token_total=5))
+    made = reconcile(ScopeKind.SESSION, hash_, in_sql)
+    assert (made.head[b"t"], made.head[b"m"], made.head[b"k"]) == (b"later", b"2", b"5")
+    assert made.head[b"c"] == encode_revision(109)
+    assert made.head_is_dirty, "the clear is to be flushed"
+    assert made.replaced, "SQL's values at its revision were others"
+    assert set(made.sets) == {b"=new"}
+
+
 @pytest.mark.parametrize(("in_sql", "told"), [(40, 0), (60, 60)], ids=["of an earlier life", "of this one"])
 def test_r18_what_was_flushed_of_an_earlier_life_is_not_missed_in_this_one(in_sql: int, told: int) -> None:
     hash_ = looked({}, set(), own=False)

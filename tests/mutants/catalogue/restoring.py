@@ -268,6 +268,22 @@ MUTATIONS = (
         (_PRIMARIES,),
     ),
     Mutation(
+        "a clear takes back what another primary flushed of the head",
+        "R2",
+        _RULES,
+        "            if sql_life == life and not self.deleted and sql.updated >= updated:\n",
+        "            if False:\n",
+        ("unit/test_reconciling.py::test_r2_a_clear_that_sql_lacks_leaves_what_sql_has_of_a_later_head",),
+    ),
+    Mutation(
+        "SQL's revision stands for values that a clear took from it",
+        "R5",
+        _RULES,
+        "                self.kept = True\n            if",
+        "            if",
+        ("unit/test_reconciling.py::test_r2_a_clear_that_sql_lacks_leaves_what_sql_has_of_a_later_head",),
+    ),
+    Mutation(
         "what another primary wrote lives after a delete",
         "R14",
         _RULES,
