@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from sqlalchemy import event
@@ -28,7 +31,16 @@ class Silence:
         """Seconds for which there is nothing to be told; 0 or less when it has been silent for too long."""
         return min(self._seconds, self._ends - time.monotonic())
 
-    def listen(self, connection: AsyncConnection) -> None:
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Tasks that begin in the block are heard."""
+        token = _HEARD.set(self)
+        try:
+            yield
+        finally:
+            _HEARD.reset(token)
+
+    def hear(self, connection: AsyncConnection) -> None:
         """Hear what goes over a connection for one transaction; its engine stays as it is."""
         target = connection.sync_connection
         event.listen(target, "before_cursor_execute", self._asks)
@@ -45,3 +57,13 @@ class Silence:
 
     def _ends_it(self, _connection: Any) -> None:
         self._ends = time.monotonic() + self._seconds
+
+
+_HEARD: ContextVar[Silence | None] = ContextVar("sessioncache_silence", default=None)
+
+
+def listen(connection: AsyncConnection) -> None:
+    """Let whoever hears this task hear a transaction, each of whose statements has a time-out at the server."""
+    silence = _HEARD.get()
+    if silence is not None:
+        silence.hear(connection)

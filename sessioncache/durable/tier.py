@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
@@ -18,7 +21,6 @@ from sessioncache.durable.errors import RefusedDataError
 from sessioncache.durable.flushing import FlushResult
 from sessioncache.durable.reading import Evidence
 from sessioncache.durable.rights import missing_rights
-from sessioncache.durable.silence import Silence
 from sessioncache.durable.transactions import abandonable, finished, tidy_file, writing
 from sessioncache.durable.transactions import reading as reading_transaction
 from sessioncache.entries import Dirt, StoredHead, StoredScope
@@ -34,6 +36,10 @@ _PATIENCE = 16
 """Time-outs of a statement that one flush may take in all."""
 _LATE = 2.0
 """Seconds after the time-out of a statement by which the server has told it, unless it hangs."""
+_DOUBTFUL = 2.0
+"""Seconds that a call may take before it makes doubtful whether the pooled connections still lead anywhere."""
+_TRUSTED = 30.0
+"""Seconds for which connections are trusted then, whatever takes long."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,13 +47,12 @@ Call = Callable[Concatenate["DurableTier", P], Coroutine[Any, Any, T]]
 
 
 def _whole(call: Call[P, T]) -> Call[P, T]:
-    """A call that on SQLite is not cancelled half-way, and elsewhere is left behind when the caller's time is up."""
+    """A call for which nothing of the data is to be blamed, and whose outages are logged."""
 
     @wraps(call)
     async def run(self: DurableTier, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        work = call(self, *args, **kwargs)
         try:
-            result = await (finished(work) if self.engine.dialect.name == "sqlite" else abandonable(work))
+            result = await self._ended(call(self, *args, **kwargs))
         except RefusedDataError as error:
             raise DurableTierUnavailableError(str(error)) from None
         except DurableTierUnavailableError as error:
@@ -84,6 +89,7 @@ class DurableTier:
         self.outages: Outages | None = None
         """Told of what the calls meet, if it is to be logged."""
         self._owned = False
+        self._doubted = -math.inf
         self._lock_timeout = lock_timeout
         self._max_age = round(retention * 1_000_000 / 2)
 
@@ -112,9 +118,13 @@ class DurableTier:
         if self._owned:
             await self.engine.dispose()
 
-    @_whole
     async def clock(self) -> int:
         """The database's clock in microseconds since 1970."""
+        with within(self._lock_timeout + _LATE):
+            return await self._clock()
+
+    @_whole
+    async def _clock(self) -> int:
         async with reading_transaction(self.engine) as connection:
             return await reading.read_clock(connection)
 
@@ -168,35 +178,46 @@ class DurableTier:
         """
         if not batch:
             return FlushResult([])
-        silence = self._silence()
-        return await self._ended(self._flush(batch, read_after, silence), silence)
+        with within(_PATIENCE * self._lock_timeout):
+            return await self._ended(self._flush(batch, read_after))
 
-    async def _flush(self, batch: Sequence[Dirt], read_after: int, silence: Silence) -> FlushResult:
+    async def _flush(self, batch: Sequence[Dirt], read_after: int) -> FlushResult:
         prepared = flushing.try_prepare(batch)
-        async with writing(self.engine, self._lock_timeout, silence) as connection:
+        async with writing(self.engine, self._lock_timeout) as connection:
             return await flushing.flush(connection, batch, prepared, read_after=read_after, max_age=self._max_age)
 
     async def rehearse(self, batch: Sequence[Dirt], *, read_after: int) -> None:
         """Do what `flush` does, with its errors, and take it back."""
-        silence = self._silence()
-        await self._ended(self._rehearse(batch, read_after, silence), silence)
+        with within(_PATIENCE * self._lock_timeout):
+            await self._ended(self._rehearse(batch, read_after))
 
-    async def _rehearse(self, batch: Sequence[Dirt], read_after: int, silence: Silence) -> None:
+    async def _rehearse(self, batch: Sequence[Dirt], read_after: int) -> None:
         with suppress(_TakenBack):
             prepared = flushing.try_prepare(batch)
-            async with writing(self.engine, self._lock_timeout, silence) as connection:
+            async with writing(self.engine, self._lock_timeout) as connection:
                 await flushing.flush(connection, batch, prepared, read_after=read_after, max_age=self._max_age)
                 raise _TakenBack
 
-    def _silence(self) -> Silence:
-        return Silence(self._lock_timeout + _LATE)
-
-    async def _ended(self, work: Coroutine[Any, Any, T], silence: Silence) -> T:
-        """A transaction that is not cut short, unless its server hangs: claims are renewed as long as it lasts."""
+    async def _ended(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a call: on SQLite to its end, elsewhere until its time is over or the server hangs."""
         if self.engine.dialect.name == "sqlite":
             return await finished(work)
-        with within(_PATIENCE * self._lock_timeout):
-            return await abandonable(work, silence)
+        doubt = asyncio.get_running_loop().call_later(_DOUBTFUL, self._doubt_pooled)
+        try:
+            return await abandonable(work, self._lock_timeout + _LATE)
+        finally:
+            doubt.cancel()
+
+    def _doubt_pooled(self) -> None:
+        """Have connections that are pooled now closed when they are asked for, as SQLAlchemy does when one breaks.
+
+        Some lost their server without being told: each of them would take a call's time to show it.  Not often: where a
+        server is only slow, to connect anew makes it slower.
+        """
+        now = time.monotonic()
+        if now >= self._doubted + _TRUSTED:
+            self._doubted = now
+            self.engine.pool._invalidate(None)  # type: ignore[arg-type]  # of no one in particular
 
     @_whole
     async def missing_rights(self) -> list[str]:

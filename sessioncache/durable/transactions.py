@@ -7,6 +7,7 @@ which the caller shares with us keeps its own ways.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -15,11 +16,11 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
 
-from sessioncache.deadline import deadline, limited_to, seconds_left
+from sessioncache.deadline import deadline, limited_to
 from sessioncache.durable.commits import commit
 from sessioncache.durable.engine import BUSY_TIMEOUT
 from sessioncache.durable.errors import translated
-from sessioncache.durable.silence import Silence
+from sessioncache.durable.silence import Silence, listen
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 
 T = TypeVar("T")
@@ -61,18 +62,17 @@ async def _wait_out(task: asyncio.Future[Any], end: float) -> None:
         task.exception()
 
 
-async def abandonable(work: Coroutine[Any, Any, T], silence: Silence | None = None) -> T:
+async def abandonable(work: Coroutine[Any, Any, T], patience: float = math.inf) -> T:
     """Run `work` until the caller's deadline, if there is one; then leave it behind, cancelled.
 
-    Sooner, where the database has been silent for too long.  For PostgreSQL: a driver that is cancelled asks the server
-    to cancel, and waits long for one that is hung.
+    Sooner, where the database is silent for more than `patience` seconds amid a transaction that writes.  For
+    PostgreSQL: a driver that is cancelled asks the server to cancel, and waits long for one that is hung.
     """
-    seconds = limited_to()
-    if seconds is None:
-        return await work
-    task = asyncio.ensure_future(work)
+    silence = Silence(patience)
+    with silence.heard():
+        task = asyncio.ensure_future(work)
     try:
-        await _wait(task, silence or Silence(seconds))
+        await _wait(task, silence)
     except asyncio.CancelledError:
         task.cancel()
         raise
@@ -83,25 +83,26 @@ async def abandonable(work: Coroutine[Any, Any, T], silence: Silence | None = No
     raise DurableTierUnavailableError("the SQL database did not answer in time")
 
 
-async def _wait(task: asyncio.Future[Any], silence: Silence) -> None:
-    while not task.done() and (seconds := min(seconds_left(), silence.seconds_left())) > 0:
-        await asyncio.wait({task}, timeout=seconds)
+async def _wait(task: asyncio.Task[Any], silence: Silence) -> None:
+    while not task.done():
+        limit = limited_to()
+        seconds = min(math.inf if limit is None else limit, silence.seconds_left())
+        if seconds <= 0:
+            return
+        await asyncio.wait({task}, timeout=None if seconds == math.inf else seconds)
 
 
 @asynccontextmanager
-async def writing(
-    engine: AsyncEngine, lock_timeout: float | None, silence: Silence | None = None
-) -> AsyncIterator[AsyncConnection]:
+async def writing(engine: AsyncEngine, lock_timeout: float | None) -> AsyncIterator[AsyncConnection]:
     """One transaction that writes, committed at the end of the block.
 
     `lock_timeout` (seconds) bounds each statement and each idle stretch, so that a stopped process holds no rows for
     longer, and a wait for a lock, which ends sooner yet; None: no bound.  SQLite has only the last of the three.
-    `silence` is told of what the database is asked and answers.
+    Whoever runs it as `abandonable` hears what the database is asked and answers.
     """
     with translated():
         async with engine.connect() as connection:
-            if silence is not None:
-                silence.listen(connection)
+            listen(connection)
             if engine.dialect.name == "sqlite":
                 await _begin_sqlite(connection, "BEGIN IMMEDIATE", lock_timeout)
             else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutation import Mutation
 
 _DURABLE = "sessioncache/durable/"
-_STANDBY = "faults/test_synchronous_standby.py::"
+_STANDBY, _HALF_OPEN = "faults/test_synchronous_standby.py::", "faults/test_half_open.py::"
+_NEXT = _HALF_OPEN + "test_r10_one_call_shows_that_the_connections_are_dead_and_the_next_uses_a_new_one"
 
 MUTATIONS = (
     Mutation(
@@ -31,5 +32,45 @@ MUTATIONS = (
         "            await self._connection.invalidate()  # the answer may have come before\n",
         "",
         ("unit/test_commits.py::test_a_commit_that_was_answered_and_cancelled_at_once_leaves_its_connection",),
+    ),
+    Mutation(
+        "each connection that lost its server takes a call's time to show it",
+        "R10",
+        _DURABLE + "tier.py",
+        "            self.engine.pool._invalidate(None)",
+        "            (lambda _: None)(None)",
+        (_NEXT + "[read]",),
+    ),
+    Mutation(
+        "the connections of a caller's engine are trusted",
+        "R10",
+        _DURABLE + "tier.py",
+        "        if now >= self._doubted + _TRUSTED:\n",
+        "        if self._owned and now >= self._doubted + _TRUSTED:\n",
+        (_HALF_OPEN + "test_r10_the_pool_of_a_callers_engine_is_doubted_and_what_it_is_used_for_goes_on",),
+    ),
+    Mutation(
+        "a database that is slow is connected to anew each time",
+        "R10",
+        _DURABLE + "tier.py",
+        "        if now >= self._doubted + _TRUSTED:\n",
+        "        if now >= self._doubted:\n",
+        (_HALF_OPEN + "test_r10_a_database_that_is_slow_is_not_made_slower_by_connecting_anew_all_the_time",),
+    ),
+    Mutation(
+        "the clock is waited for as long as the caller likes",
+        "R10",
+        _DURABLE + "tier.py",
+        "        with within(self._lock_timeout + _LATE):\n            return await self._clock()\n",
+        "        return await self._clock()\n",
+        (_NEXT + "[clock]",),
+    ),
+    Mutation(
+        "what has no deadline waits for ever for a connection that lost its server",
+        "R10",
+        _DURABLE + "transactions.py",
+        "            listen(connection)\n",
+        "",
+        (_NEXT + "[purge]",),
     ),
 )
