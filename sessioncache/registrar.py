@@ -75,6 +75,7 @@ class Registrar:
             return {}
         await self._incarnations.claim()
         found = await self._incarnations.current(buckets, unusable, replaced=replaced)
+        await self._incarnations.claim()  # again: Redis may have forgotten it since
         # R17: one that stays although the replid has changed stays only where SQL still names it.
         lapsed = {b: one.id for b, one in found.items() if one.kept and fences.get(b) != one.id}
         swaps = await self._durable.swap_fences({b: (fences.get(b), found[b].id) for b in buckets if b not in lapsed})

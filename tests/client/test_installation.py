@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from sessioncache import (
 )
 from sessioncache.cli.main import main
 from sessioncache.durable.engine import create_engine
+from sessioncache.hot.incarnations import Current, Incarnations
 from tests.conftest import StartRedis
 from tests.helpers import Urls, connect, drain, execute, open_worker, session, start_worker, stored_values, upgrade
 from tests.waiting import stretched
@@ -236,3 +238,30 @@ async def test_r18_who_works_on_is_told_that_others_set_up_a_redis_that_forgot_e
             with pytest.raises(ConfigurationError, match="belongs to another database"):
                 await cache.create("ada", session_id="s2")
             await other.create("ada", session_id="s3")
+
+
+async def test_r18_a_redis_that_forgets_everything_while_it_is_registered_is_reclaimed_too(
+    urls: Urls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger = f"sqlite:///{tmp_path}/stranger.db"
+    await upgrade(stranger)
+    async with connect(urls) as cache, Redis.from_url(urls.redis) as client:
+        made = await cache.create("ada", session_id="s1", state={"a": 1})
+        await drain(urls)
+        incarnations: Incarnations = cache._tiers.registrar._incarnations
+        current = incarnations.current
+
+        async def forgotten_before(
+            buckets: Sequence[int], unusable: Mapping[int, str], *, replaced: bool = False
+        ) -> dict[int, Current]:
+            monkeypatch.undo()
+            await client.flushall()
+            return await current(buckets, unusable, replaced=replaced)
+
+        monkeypatch.setattr(incarnations, "current", forgotten_before)
+        await client.flushall()
+        await made.set("a", 2)
+        with pytest.raises(ConfigurationError, match="in use with another database"):
+            await connect(Urls(urls.redis, stranger))
+        async with connect(urls) as newcomer:
+            assert (await newcomer.get("ada", "s1")).state["a"] == 2

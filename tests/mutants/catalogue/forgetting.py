@@ -195,6 +195,14 @@ MUTATIONS = (
         (_INSTALLATION + "test_r18_who_works_on_reclaims_a_redis_that_forgot_everything",),
     ),
     Mutation(
+        "a Redis that forgot everything while it was registered is left to whoever comes first",
+        "R18",
+        "sessioncache/registrar.py",
+        "        await self._incarnations.claim()  # again: Redis may have forgotten it since\n",
+        "",
+        (_INSTALLATION + "test_r18_a_redis_that_forgets_everything_while_it_is_registered_is_reclaimed_too",),
+    ),
+    Mutation(
         "a database with an installation takes over",
         "R18",
         "sessioncache/installation.py",
