@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sessioncache.durable import bulk, flushing
+from sessioncache.durable import bulk, flushing, pieces
 from sessioncache.durable.answers import Swap
 from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.durable.tier import DurableTier
@@ -20,6 +20,7 @@ from sessioncache.durable.transactions import writing
 from sessioncache.entries import Dirt
 from sessioncache.errors import DurableTierUnavailableError
 from tests.durable_helpers import INCARNATION, app, count_rows, dirt, open_tier, put, session, user, values_of
+from tests.rules.poison import refuse_poison
 
 SECRET = "correct-horse-battery"
 
@@ -158,6 +159,18 @@ async def test_refused_data_is_told_apart_and_nothing_is_written(tier: DurableTi
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
     for table in ("state", "session"):
         assert await count_rows(tier, table) == 0
+
+
+async def test_a_value_that_is_refused_makes_no_statement_smaller(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "_LONG", 60.0)
+    async with open_tier(postgresql_url) as tier:
+        refuse_poison(postgresql_url)
+        with pytest.raises(RefusedDataError):
+            await put(tier, dirt(session(), 5, {"poison": b"1"}))
+        async with tier.engine.connect() as connection:
+            assert pieces.pieces_of(connection).rows == pieces.Pieces().rows
 
 
 async def test_poison_of_a_replaced_incarnation_is_only_fenced_off(tier: DurableTier) -> None:

@@ -88,7 +88,7 @@ class BulkTable:
             arrays = await self._arrays(connection, rows)
             taken = (await connection.exec_driver_sql(self._postgresql_upsert, arrays)).rowcount
         except BaseException:
-            pieces.failed()
+            pieces.failed(time.monotonic() - began)
             raise
         pieces.took(len(rows), time.monotonic() - began)
         return taken

@@ -81,7 +81,7 @@ async def _run(connection: AsyncConnection, statement: str, cleared: Sequence[Cl
             found = await connection.exec_driver_sql(statement, await _arguments(connection, piece))
             rows += found.all() if found.returns_rows else []
         except BaseException:
-            pieces.failed()
+            pieces.failed(time.monotonic() - began)
             raise
         pieces.took(len(piece), time.monotonic() - began)
     return rows

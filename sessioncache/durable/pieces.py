@@ -37,9 +37,10 @@ class Pieces:
         elif seconds < _LONG / 4 and rows >= self.rows:
             self.rows = min(_MOST, 2 * self.rows)
 
-    def failed(self) -> None:
-        """A statement failed, maybe since it took too long."""
-        self.rows = max(_LEAST, self.rows // 4)
+    def failed(self, seconds: float) -> None:
+        """A statement failed after so many seconds, maybe since it took too long: not one that is refused at once."""
+        if seconds >= _LONG / 4:
+            self.rows = max(_LEAST, self.rows // 4)
 
 
 _known: WeakKeyDictionary[Engine, Pieces] = WeakKeyDictionary()

@@ -28,6 +28,12 @@ def test_a_slow_statement_makes_the_next_ones_as_small_as_it_was_too_slow() -> N
 def test_a_statement_that_failed_makes_the_next_ones_much_smaller_and_not_empty() -> None:
     pieces, sizes = Pieces(), list[int]()
     for _ in range(5):
-        pieces.failed()
+        pieces.failed(0.5)
         sizes.append(pieces.rows)
     assert sizes == [250, 62, 15, 10, 10]
+
+
+def test_a_statement_that_is_refused_at_once_tells_nothing_of_the_time() -> None:
+    pieces = Pieces()
+    pieces.failed(0.1)
+    assert pieces.rows == 1_000

@@ -73,4 +73,12 @@ MUTATIONS = (
         "",
         (_NEXT + "[purge]",),
     ),
+    Mutation(
+        "a value that is refused makes statements small for everybody",
+        "R10",
+        _DURABLE + "pieces.py",
+        "        if seconds >= _LONG / 4:\n",
+        "        if True:\n",
+        ("test_durable_flush.py::test_a_value_that_is_refused_makes_no_statement_smaller",),
+    ),
 )
