@@ -218,26 +218,62 @@ async def test_an_upgrade_that_broke_off_while_it_built_an_index_is_finished_by_
     await engine.dispose()
 
 
-async def test_columns_are_added_beside_those_who_read(postgresql_url: str) -> None:
+async def until_locked(observer: AsyncEngine, query: str) -> None:
+    """Wait until a query waits for a lock."""
+    locked = text("SELECT 1 FROM pg_stat_activity WHERE query LIKE :query AND wait_event_type = 'Lock'")
+
+    async def waiting() -> bool:
+        async with observer.connect() as connection:
+            return bool((await connection.execute(locked, {"query": query})).all())
+
+    await wait_until_async(waiting, 20, f"{query} waits")
+
+
+@pytest.mark.parametrize(
+    ("before", "table", "statement"),
+    [("0004", "user_scope", "%user_scope%ADD COLUMN%"), ("0002", "state", "%state%ADD COLUMN%")],
+)
+async def test_columns_are_added_beside_those_who_read(
+    postgresql_url: str, before: str, table: str, statement: str
+) -> None:
+    engine, observer = create_engine(postgresql_url), create_engine(postgresql_url)
+    await upgrade_schema(engine)
+    async with engine.begin() as connection:
+        await connection.run_sync(downgrade, before)
+    async with engine.connect() as slow:
+        await slow.execute(text(f"SELECT count(*) FROM sessioncache_{table}"))
+        upgrading = asyncio.ensure_future(upgrade_schema(engine))
+        await until_locked(observer, statement)
+        async with observer.begin() as connection:
+            await connection.execute(text("SET LOCAL statement_timeout = '20s'"))
+            await connection.execute(text(f"SELECT count(*) FROM sessioncache_{table}"))
+        assert not upgrading.done()
+        await slow.rollback()
+    await upgrading
+    await engine.dispose()
+    await observer.dispose()
+
+
+async def test_the_view_is_replaced_beside_those_who_read_it(postgresql_url: str) -> None:
     engine, observer = create_engine(postgresql_url), create_engine(postgresql_url)
     await upgrade_schema(engine)
     async with engine.begin() as connection:
         await connection.run_sync(downgrade, "0004")
-    async with engine.connect() as slow:
-        await slow.execute(text("SELECT count(*) FROM sessioncache_user_scope"))
-        upgrading = asyncio.ensure_future(upgrade_schema(engine))
-
-        async def waiting() -> bool:
-            locked = "query LIKE '%user_scope%ADD COLUMN%' AND wait_event_type = 'Lock'"
-            async with observer.connect() as connection:
-                found = await connection.execute(text(f"SELECT 1 FROM pg_stat_activity WHERE {locked}"))
-                return bool(found.all())
-
-        await wait_until_async(waiting, 20, "a column waits for who reads")
+    read = text("SELECT count(*) FROM sessioncache_entries")
+    async with observer.connect() as slow:
+        async with observer.connect() as other:
+            # Who reads the view comes behind the columns of the heads.
+            await other.execute(text("LOCK TABLE sessioncache_state IN ACCESS EXCLUSIVE MODE"))
+            upgrading = asyncio.ensure_future(upgrade_schema(engine))
+            await until_locked(observer, "%INSERT INTO sessioncache_namespace%")
+            reading = asyncio.ensure_future(slow.execute(read))
+            await until_locked(observer, "%count(*) FROM sessioncache_entries%")
+            await other.rollback()
+        await reading
+        await until_locked(observer, "%VIEW sessioncache_entries%")
         async with observer.begin() as connection:
             await connection.execute(text("SET LOCAL statement_timeout = '20s'"))
-            await connection.execute(text("SELECT count(*) FROM sessioncache_user_scope"))
-            await connection.execute(text("SELECT flushed FROM sessioncache_session"))
+            await connection.execute(read)
         assert not upgrading.done()
         await slow.rollback()
     await upgrading

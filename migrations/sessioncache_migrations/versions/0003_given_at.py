@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
+from sessioncache_migrations.locks import execute_soon
 
 revision = "0003"
 down_revision = "0002"
@@ -17,7 +18,11 @@ _TABLE = "sessioncache_state"
 
 
 def upgrade() -> None:
-    op.add_column(_TABLE, sa.Column("given_at", sa.BigInteger))
+    if op.get_context().dialect.name == "sqlite":
+        op.add_column(_TABLE, sa.Column("given_at", sa.BigInteger))
+        return
+    with op.get_context().autocommit_block():
+        execute_soon(f"ALTER TABLE {_TABLE} ADD COLUMN IF NOT EXISTS given_at BIGINT")
 
 
 def downgrade() -> None:

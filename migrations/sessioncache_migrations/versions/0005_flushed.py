@@ -5,15 +5,16 @@ counts as flushed.
 A namespace's rows live from the birth of its session on, above what was cleared of its own, whatever was cleared of the
 session's own keys since.
 
-On PostgreSQL nobody is held up for long: a column waits for its lock a second at a time, else all that comes behind it
-would wait, too; and each step is a transaction of its own, which may be begun again after it was broken off.
+On PostgreSQL nobody is held up for long: a column, and the view, waits for its lock a second at a time, else all that
+comes behind it would wait, too; and each step is a transaction of its own, which may be begun again after it was broken
+off.
 """
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.exc import OperationalError
+from sessioncache_migrations.locks import execute_soon
 
 revision = "0005"
 down_revision = "0004"
@@ -45,13 +46,6 @@ SELECT max(scope_id) FROM part
 """
 _BATCH = 1000
 """Sessions of one transaction."""
-_ADD = """
-DO $$ BEGIN
-    PERFORM set_config('lock_timeout', '1s', true);
-    ALTER TABLE {table} ADD COLUMN IF NOT EXISTS flushed BIGINT;
-END $$
-"""
-_LOCKED = "55P03"
 
 
 def upgrade() -> None:
@@ -60,13 +54,15 @@ def upgrade() -> None:
             op.add_column(f"sessioncache_{name}", sa.Column("flushed", sa.BigInteger))
         _create_table()
         op.execute(_FILL)
+        op.execute("DROP VIEW sessioncache_entries")
+        op.execute(_view("CREATE", _OF_A_SESSION, _RECORD))
     else:
         with op.get_context().autocommit_block():
             for name in _HEADS:
-                _add_column_soon(f"sessioncache_{name}")
+                execute_soon(f"ALTER TABLE sessioncache_{name} ADD COLUMN IF NOT EXISTS flushed BIGINT")
             _create_table()
             _fill_by_batches()
-    _view(_OF_A_SESSION, _RECORD)
+            execute_soon(_view("CREATE OR REPLACE", _OF_A_SESSION, _RECORD))
 
 
 def _create_table() -> None:
@@ -81,22 +77,6 @@ def _create_table() -> None:
     )
 
 
-def _add_column_soon(table: str) -> None:
-    """Add the column as soon as nobody uses the table for a moment."""
-    while not _try_to_add_column(table):
-        op.execute("SELECT pg_sleep(0.2)")  # others get their turn
-
-
-def _try_to_add_column(table: str) -> bool:
-    try:
-        op.execute(_ADD.format(table=table))
-    except OperationalError as error:
-        if getattr(error.orig, "sqlstate", None) != _LOCKED:
-            raise
-        return False
-    return True
-
-
 def _fill_by_batches() -> None:
     last = ""
     while last is not None:
@@ -108,15 +88,12 @@ def downgrade() -> None:
     op.drop_table("sessioncache_namespace")
     for name in _HEADS:
         op.drop_column(f"sessioncache_{name}", "flushed")
-    _view("h.cleared", replaced=False)
+    op.execute(_view("CREATE", "h.cleared"))
 
 
-def _view(cleared: str, record: str = "", *, replaced: bool = True) -> None:
-    if replaced:
-        op.execute("DROP VIEW sessioncache_entries")
-    op.execute(
-        f"""
-CREATE VIEW sessioncache_entries AS
+def _view(create: str, cleared: str, record: str = "") -> str:
+    return f"""
+{create} VIEW sessioncache_entries AS
     SELECT h.org, h.app, h.user_id AS user_id, h.session_id AS session_id, 'session' AS scope,
         e.namespace, e.key, e.value, e.revision, e.updated_at
     FROM sessioncache_state e JOIN sessioncache_session h ON h.scope_id = e.scope_id
@@ -133,4 +110,3 @@ CREATE VIEW sessioncache_entries AS
     FROM sessioncache_state e JOIN sessioncache_app_scope h ON h.scope_id = e.scope_id
     WHERE NOT e.deleted AND NOT h.deleted AND e.revision > h.cleared
 """
-    )

@@ -166,10 +166,26 @@ MUTATIONS = (
     Mutation(
         "an upgrade holds up who reads",
         "migrations",
-        "migrations/sessioncache_migrations/versions/0005_flushed.py",
+        "migrations/sessioncache_migrations/locks.py",
         "set_config('lock_timeout', '1s', true)",
         "set_config('lock_timeout', '0', true)",
         ("test_migrations.py::test_columns_are_added_beside_those_who_read",),
+    ),
+    Mutation(
+        "an upgrade holds up who reads the view",
+        "migrations",
+        "migrations/sessioncache_migrations/versions/0005_flushed.py",
+        'execute_soon(_view("CREATE OR REPLACE", _OF_A_SESSION, _RECORD))',
+        'op.execute(_view("CREATE OR REPLACE", _OF_A_SESSION, _RECORD))',
+        ("test_migrations.py::test_the_view_is_replaced_beside_those_who_read_it",),
+    ),
+    Mutation(
+        "an upgrade holds up who reads rows",
+        "migrations",
+        "migrations/sessioncache_migrations/versions/0003_given_at.py",
+        'execute_soon(f"ALTER TABLE {_TABLE} ADD COLUMN IF NOT EXISTS given_at BIGINT")',
+        'op.execute(f"ALTER TABLE {_TABLE} ADD COLUMN IF NOT EXISTS given_at BIGINT")',
+        ("test_migrations.py::test_columns_are_added_beside_those_who_read[0002-state-%state%ADD COLUMN%]",),
     ),
     Mutation(
         "an upgrade records one batch of namespaces",
