@@ -106,7 +106,7 @@ def _add_letters(commands: Any) -> None:
     told = {
         "list": "list all dead letters",
         "show": "show one dead letter (not its value)",
-        "retry": "have dead letters flushed again, once the cause is gone",
+        "retry": "have dead letters flushed again now (by itself: after 10 minutes, then ever more rarely, once a day)",
         "drop": "give dead letters up: their keys go back to what the database has",
     }
     examples = {

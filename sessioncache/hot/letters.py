@@ -15,6 +15,8 @@ _MEMBER = 33
 """Characters of a scope's kind and id."""
 _IDENTITY = (b"o", b"a", b"w", b"s", b"g", b"d")
 _OF_HEAD = b"!"
+_FIRST_RETRY, _LAST_RETRY = 600_000_000, 86_400_000_000
+"""Microseconds after which a letter is tried again by itself, at the soonest and at the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,21 @@ class RawLetter:
     size: int
     field: bytes
     """Of the scope's hash; `!` for its head, which has no key."""
+    older: bool = False
+    """Whether Redis may have forgotten since that SQL took it: the scope's hash is of an older incarnation."""
 
     @property
     def is_head(self) -> bool:
         """Whether the head is refused, hence all of the scope."""
         return self.field == _OF_HEAD
+
+    def is_due(self, now: int) -> bool:
+        """Whether it is to be tried again: after ten minutes, then after as long as it has been refused, a day at most.
+
+        What SQL may have taken is settled at once; what is dated ahead was refused before the clock was set back.
+        """
+        pause = min(max(self.refused_at - self.revision, _FIRST_RETRY), _LAST_RETRY)
+        return self.older or not 0 <= now - self.refused_at < pause
 
 
 class Letters:
@@ -61,12 +73,25 @@ class Letters:
         if not dead:
             return []
         commands = [
-            (b"HMGET", self._layout.hash(b, name[:_MEMBER].decode()), *_IDENTITY, b"b", _version_field(name))
+            (b"HMGET", self._layout.hash(b, name[:_MEMBER].decode()), *_IDENTITY, b"b", b"i", _version_field(name))
             for b, name, _ in dead
         ]
-        hashes = await self._link.exchange(commands, {})
-        letters = [_letter(*one, of_hash) for one, of_hash in zip(dead, hashes, strict=True)]
+        incarnations = [(b"HGET", self._layout.control(b), b"incarnation") for b, _, _ in dead]
+        hashes = await self._link.exchange([*commands, *incarnations], {})
+        found_of = zip(dead, hashes[: len(dead)], hashes[len(dead) :], strict=True)
+        letters = [_letter(*one, of_hash, incarnation) for one, of_hash, incarnation in found_of]
         return [letter for letter in letters if letter is not None]
+
+    async def retry_due(self, buckets: Sequence[int], most: int) -> int:
+        """Take back the letters that are to be tried again by themselves, the longest refused first; their number."""
+        seconds, micros = await self._link.command(b"TIME")
+        now = int(seconds) * 1_000_000 + int(micros)
+        due = [one for one in await self.read(buckets) if one.is_due(now)]
+        due = sorted(due, key=lambda one: one.refused_at)[:most]
+        calls = [
+            ([self._layout.control(one.bucket), self._layout.hash(one.bucket, one.member)], [one.field]) for one in due
+        ]
+        return sum(reply[1] for reply in await self._link.call_many(load_script("pardon"), calls))
 
     async def pardon(self, place: Place, field: bytes) -> bool:
         """Take a letter back, so that its entry, or head, is flushed again; whether there was one."""
@@ -81,9 +106,11 @@ def _version_field(name: bytes) -> bytes:
     return b"h" if name[:1] == b"s" else b"r"
 
 
-def _letter(bucket: int, name: bytes, value: bytes, of_hash: list[bytes | None]) -> RawLetter | None:
+def _letter(
+    bucket: int, name: bytes, value: bytes, of_hash: list[bytes | None], incarnation: bytes | None
+) -> RawLetter | None:
     digits, _, attempts, refused_at, reason = value.split(b"|", 4)
-    *names, birth, entry = (part or b"" for part in of_hash)
+    *names, birth, hash_incarnation, entry = (part or b"" for part in of_hash)
     org, app, user, session, namespace, holder = (name.decode() for name in names)
     if entry[:DIGITS] != digits:
         return None
@@ -104,4 +131,5 @@ def _letter(bucket: int, name: bytes, value: bytes, of_hash: list[bytes | None])
         birth=birth,
         size=json_size(entry[DIGITS:]),
         field=name[_MEMBER:],
+        older=hash_incarnation != (incarnation or b""),
     )

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
+from pathlib import Path
 
 import pytest
 
 from sessioncache import DeadLetterError, SessionCache, SessionNotFoundError
-from tests.conftest import StartPostgreSQL
+from tests.conftest import StartPostgreSQL, StartRedis
 from tests.helpers import (
     Urls,
     connect,
     dirty,
     drain,
     fetch,
+    open_worker,
     raw,
     session,
     start_worker,
@@ -170,6 +173,36 @@ async def test_r10_a_namespace_whose_record_is_refused_holds_up_neither_its_sess
         assert await bad.get("k") is None
     assert stored_values(urls.database, session("ada", "s1")) == {"a": 2}
     assert dirty(urls.redis) == 0
+
+
+async def test_r10_a_letter_that_was_settled_after_the_file_that_redis_came_back_from_goes_by_itself(
+    start_redis: StartRedis, tmp_path: Path
+) -> None:
+    server = start_redis()
+    urls = Urls(server.url, f"sqlite:///{tmp_path}/state.db")
+    await upgrade(urls.database)
+    refuse_poison(urls.database)
+    async with connect(urls) as cache:
+        made = await cache.create("ada", session_id="s1", state={"poison": 1})
+        await drain(urls)
+        with raw(urls.redis) as client:
+            client.save()
+        copy = shutil.copy(server.folder / "dump.rdb", tmp_path)
+        accept_poison(urls.database)
+        (letter,) = (await run(urls, "dead", "list")).said["letters"]
+        await run(urls, "dead", "retry", letter["id"])
+        await drain(urls)
+        await made.flush(60)
+    server.kill()
+    shutil.copy(copy, server.folder / "dump.rdb")
+    server.start()
+    async with open_worker(urls) as worker:
+        await worker.flush_once()
+        assert await worker.dead_letters() == 1
+        assert await worker._janitor.retry_letters() == 1
+        await worker.flush_once()
+        assert await worker.dead_letters() == 0
+    assert (count_letters(urls), dirty(urls.redis)) == (0, 0)
 
 
 async def test_r10_an_outage_makes_no_letter(valkey_url: str, start_postgresql: StartPostgreSQL) -> None:

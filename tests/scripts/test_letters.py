@@ -147,6 +147,46 @@ async def test_a_pardoned_letter_is_flushed_again_now(bench: Bench) -> None:
     assert (await bench.flush(place)).left == 0
 
 
+async def test_a_letter_is_tried_again_by_itself_ever_more_rarely_and_once_a_day(bench: Bench) -> None:
+    place = await poisoned(bench)
+    waited = []
+    for _ in range(10):
+        tens = 0
+        while not await bench.letters.retry_due(range(BUCKETS), 10):
+            bench.clock.move(600)
+            tens += 1
+        waited.append(tens)
+        assert bench.due(place) == bench.since(place) == bench.clock.micros
+        await bench.refuse(place, "bad")
+    assert waited == [1, 1, 2, 4, 8, 16, 32, 64, 128, 144], "times ten minutes"
+
+
+async def test_a_letter_that_is_dated_ahead_is_tried_again(bench: Bench) -> None:
+    place = await poisoned(bench)
+    bench.clock.move(-1_000_000)
+    assert await bench.letters.retry_due(range(BUCKETS), 10) == 1
+    assert bench.due(place) == bench.clock.micros
+
+
+async def test_of_many_letters_the_longest_refused_are_tried_again_first(bench: Bench) -> None:
+    first = await poisoned(bench)
+    bench.clock.move(300)
+    second = bench.session()
+    await bench.create(second, put("bad", "1"))
+    await bench.refuse(second, "bad")
+    bench.clock.move(3_600)
+    assert await bench.letters.retry_due(range(BUCKETS), 1) == 1
+    assert (bench.due(first), bench.due(second)) == (bench.clock.micros, None)
+
+
+async def test_a_letter_of_an_older_incarnation_is_tried_again_at_once(bench: Bench) -> None:
+    place = await poisoned(bench)
+    assert await bench.letters.retry_due(range(BUCKETS), 10) == 0
+    bench.raw.hset(place.control, "incarnation", "new")
+    assert await bench.letters.retry_due(range(BUCKETS), 10) == 1
+    assert bench.due(place) == bench.clock.micros
+
+
 async def test_a_pardon_of_what_is_no_letter_changes_nothing(bench: Bench) -> None:
     place = await poisoned(bench)
     assert not await bench.letters.pardon(place, b"=good")

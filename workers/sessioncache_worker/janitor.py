@@ -1,4 +1,5 @@
-"""The janitor: at low priority, sees to retention, removes old tombstones and compares samples of both tiers."""
+"""The janitor: at low priority, sees to retention, removes old tombstones, has dead letters tried again, and compares
+samples of both tiers."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from sessioncache.deadline import within
 from sessioncache.durable.answers import FencedOff
 from sessioncache.durable.purging import BEGINNING, Position
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, OutcomeUnknownError
+from sessioncache.hot.letters import Letters
 from sessioncache.restoring import hot_pages, restore_if_older
 from sessioncache.retention import expire
 from sessioncache.tiers import Tiers
@@ -29,6 +31,8 @@ _PURGE = 500
 """Most rows that one purging transaction removes."""
 _PASS = 60
 """Turns in which all buckets are looked at for who fell silent long ago."""
+_RETRIED = 100
+"""Dead letters that are tried again in one turn at most."""
 _LOOKS = 5
 """Turns, one after the other, in which a bucket is looked at: what passes between makes its operation ids older."""
 _TIMEOUT = 30.0
@@ -78,11 +82,14 @@ class Janitor:
         return done is not None
 
     async def turn(self) -> None:
-        """Delete what is past its retention, forget who fell silent, purge, and compare a sample."""
+        """Delete what is past its retention, forget who fell silent, retry letters, purge, and compare a sample."""
         expired = await expire(self._tiers)
         if expired:
             logger.info("deleted %d sessions that are past their retention", expired)
         await self.forget_silent()
+        retried = await self.retry_letters()
+        if retried:
+            logger.info("%d dead letters are tried again", retried)
         purged = await self.purge()
         if purged:
             logger.info("purged %d tombstones", purged)
@@ -95,6 +102,12 @@ class Janitor:
         """
         with within(_TIMEOUT):
             return await self._tiers.backlog.forget_silent(self._next_buckets())
+
+    async def retry_letters(self) -> int:
+        """Have dead letters that are due for it flushed again; their number."""
+        letters = Letters(self._tiers.link, self._tiers.layout)
+        with within(_TIMEOUT):
+            return await letters.retry_due(range(self._tiers.settings.buckets), _RETRIED)
 
     def _next_buckets(self) -> list[int]:
         """The next of a pass over all buckets, those of the turns before, and the first, which knows the workers."""

@@ -7,6 +7,7 @@ from tests.mutants.mutation import Mutation
 _LUA = "sessioncache/hot/lua/"
 _LETTERS, _SCRIPTS = "gaps/test_letters.py::", "scripts/test_letters.py::"
 _NAMESPACE = "test_r10_a_namespace_whose_record_is_refused_holds_up_neither_its_session_nor_others"
+_OLDER = "test_r10_a_letter_that_was_settled_after_the_file_that_redis_came_back_from_goes_by_itself"
 
 MUTATIONS = (
     Mutation(
@@ -96,6 +97,46 @@ MUTATIONS = (
         "if letter and string.sub(letter, 11, 11) == '0' then",
         "if false then",
         (_SCRIPTS + "test_what_makes_a_head_suspect_goes_when_a_namespace_is_flushed_with_it",),
+    ),
+    Mutation(
+        "letters wait for a command",
+        "R10",
+        "workers/sessioncache_worker/janitor.py",
+        "return await letters.retry_due(range(self._tiers.settings.buckets), _RETRIED)",
+        "return 0",
+        ("rules/test_letters.py::" + _OLDER,),
+    ),
+    Mutation(
+        "letters are tried again and again",
+        "R10",
+        "sessioncache/hot/letters.py",
+        "min(max(self.refused_at - self.revision, _FIRST_RETRY), _LAST_RETRY)",
+        "_FIRST_RETRY",
+        (_SCRIPTS + "test_a_letter_is_tried_again_by_itself_ever_more_rarely_and_once_a_day",),
+    ),
+    Mutation(
+        "letters are tried again ever more rarely without end",
+        "R10",
+        "sessioncache/hot/letters.py",
+        "min(max(self.refused_at - self.revision, _FIRST_RETRY), _LAST_RETRY)",
+        "max(self.refused_at - self.revision, _FIRST_RETRY)",
+        (_SCRIPTS + "test_a_letter_is_tried_again_by_itself_ever_more_rarely_and_once_a_day",),
+    ),
+    Mutation(
+        "letters that are dated ahead wait",
+        "R10",
+        "sessioncache/hot/letters.py",
+        "not 0 <= now - self.refused_at < pause",
+        "now - self.refused_at >= pause",
+        (_SCRIPTS + "test_a_letter_that_is_dated_ahead_is_tried_again",),
+    ),
+    Mutation(
+        "letters of an older file stay",
+        "R10",
+        "sessioncache/hot/letters.py",
+        "return self.older or not",
+        "return not",
+        ("rules/test_letters.py::" + _OLDER, _SCRIPTS + "test_a_letter_of_an_older_incarnation_is_tried_again_at_once"),
     ),
     Mutation(
         "a letter holds for newer writes",
