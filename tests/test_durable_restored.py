@@ -197,6 +197,16 @@ async def test_what_the_head_in_sql_tells_already_is_not_removed_again(
     assert removed == [2, 1, 1, 0, 0, 0, 1, 1, 1]
 
 
+async def test_what_a_session_left_of_an_earlier_life_leaves_with_whatever_tells_of_the_new_one(
+    tier: DurableTier,
+) -> None:
+    await put(tier, dirt(session(), 5, {"old": b"5"}, birth=1), of_space(5, {"old": b"5"}, host=5))
+    space = of_space(12, {"n": b"12"}, host=12)
+    await put(tier, replace(space, head=replace(space.head, birth=11, cleared=10)))
+    assert await count_rows(tier, "state") == 1
+    assert await values_of(tier, session()) == {}
+
+
 async def test_of_a_scope_that_is_twice_in_a_batch_nothing_dead_stays(tier: DurableTier) -> None:
     newer = dirt(session(), 9, birth=1, cleared=8)
     await put(tier, newer)

@@ -130,8 +130,7 @@ async def flush(
     if heads.cleared or heads.forgotten:
         entries = [row for row in entries if heads.takes(row)]
     found = await _write(connection, bulk.STATE, entries) if entries else {}
-    knows = {(dirt.rows_id, dirt.namespace) for dirt in known}
-    await drop_cleared(connection, [one for one in cleared if (one.scope_id, one.namespace or "") in knows])
+    await drop_cleared(connection, [one for one in cleared if heads.knows(one.scope_id, one.namespace or "")])
     committed = [_committed(dirt, heads.found | found) for dirt in known]
     return FlushResult(committed, fenced, [dirt for dirt in ours if dirt not in known])
 
@@ -215,23 +214,28 @@ async def _read_news(connection: AsyncConnection, ours: list[Dirt]) -> list[Clea
     count = Counter(dirt.rows_id for dirt in ours)
     news: list[Cleared] = []
     for table in dict.fromkeys(schema.HEADS.values()):
-        dead = [one for dirt in ours if schema.HEADS[dirt.kind] is table for one in _cleared_since(dirt)]
+        scopes = [dirt for dirt in ours if schema.HEADS[dirt.kind] is table]
+        dead = list(dict.fromkeys(one for dirt in scopes for one in _cleared_since(dirt)))
         told = await read_told(connection, table, dead) if dead else set()
         news += [one for one in dead if one not in told or count[one.scope_id] > 1]
     return news
 
 
 def _cleared_since(dirt: Dirt) -> list[Cleared]:
-    """What was cleared of a scope since the last flush that the hash knows of; of a session also its former lives."""
-    head, scope, space, found = dirt.head, dirt.rows_id, dirt.namespace, []
-    cleared, flushed = (dirt.namespace_cleared, dirt.namespace_flushed) if dirt.holder else (head.cleared, head.flushed)
+    """What was cleared of a scope since the last flush that the hash knows of; of a session also its former lives.
+
+    Of a namespace also what its session's head tells: that head is written with it, and then the database tells it.
+    """
+    head, scope, found = dirt.head, dirt.rows_id, []
     life = 0
-    if dirt.kind is ScopeKind.SESSION:
+    if dirt.kind is ScopeKind.SESSION or dirt.holder:
         life = head.cleared if head.deleted else head.birth - 1
-        if flushed < life:
+        if head.flushed < life:
             found.append(Cleared(scope, None, life))
-    if flushed < cleared and cleared > life:
-        found.append(Cleared(scope, space, cleared))
+    if head.flushed < head.cleared and head.cleared > life:
+        found.append(Cleared(scope, "", head.cleared))
+    if dirt.namespace_flushed < dirt.namespace_cleared and dirt.holder:
+        found.append(Cleared(scope, dirt.namespace, dirt.namespace_cleared))
     return found
 
 

@@ -171,6 +171,25 @@ async def test_a_clear_of_a_namespace_reaches_sql_beside_what_it_refuses(cache: 
         assert encode_revision(cleared) == client.hget(scope_key(TOOLS), "c")
 
 
+async def test_a_clear_of_a_session_takes_the_rows_along_though_a_namespace_is_flushed_first(
+    cache: SessionCache, urls: Urls
+) -> None:
+    made = await cache.create("ada", session_id="s1", state={"a": 1, "b": 2})
+    tools = made.namespace("tools")
+    await tools.set("a", 1)
+    await drain(urls)
+    await tools.set("a", 2)
+    assert await made.clear() == 2
+    async with open_worker(urls) as worker:
+        for scope in (TOOLS, SCOPE):
+            await worker.flusher.flush([(scope.bucket, scope.member)])
+            ((told,),) = fetch(urls.database, "SELECT cleared FROM sessioncache_session")
+            with raw(urls.redis) as client:
+                assert client.hget(scope_key(SCOPE), "c") == encode_revision(told), "the namespace's flush tells it"
+            assert fetch(urls.database, "SELECT namespace, key FROM sessioncache_state") == [("tools", "a")]
+    await cache.flush(10)
+
+
 async def test_a_namespace_that_is_loaded_knows_what_was_cleared_of_it(cache: SessionCache, urls: Urls) -> None:
     tools = (await cache.create("ada", session_id="s1")).namespace("tools")
     await tools.set("a", 1)

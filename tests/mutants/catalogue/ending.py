@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
+_RESTORED = "test_durable_restored.py::"
 _LUA, _DURABILITY = "sessioncache/hot/lua/", "sessioncache/durability.py"
 _ERASED, _SPACES = "gaps/test_erased.py::", "gaps/test_spaces.py::"
 _EVIDENCE, _CLEARS = "gaps/test_space_evidence.py::", "gaps/test_clears.py::"
@@ -99,6 +100,22 @@ MUTATIONS = (
         "            found.append(Cleared(scope, None, life))\n",
         "            pass\n",
         (_CLEARS + "test_what_was_written_of_a_session_before_it_was_deleted_and_created_again_leaves_sql",),
+    ),
+    Mutation(
+        "a namespace's flush tells of a clear, and leaves the rows",
+        "R14",
+        "sessioncache/durable/flushing.py",
+        "    if head.flushed < head.cleared and head.cleared > life:\n",
+        "    if head.flushed < head.cleared and head.cleared > life and not dirt.holder:\n",
+        (_CLEARS + "test_a_clear_of_a_session_takes_the_rows_along_though_a_namespace_is_flushed_first",),
+    ),
+    Mutation(
+        "a namespace's flush tells of a new life, and leaves the rows of the one before",
+        "R14",
+        "sessioncache/durable/flushing.py",
+        "    if dirt.kind is ScopeKind.SESSION or dirt.holder:\n",
+        "    if dirt.kind is ScopeKind.SESSION:\n",
+        (_RESTORED + "test_what_a_session_left_of_an_earlier_life_leaves_with_whatever_tells_of_the_new_one",),
     ),
     Mutation(
         "namespaces of an earlier life stay in SQL",

@@ -167,7 +167,7 @@ MUTATIONS = (
         "what was cleared stays in the database",
         "R18",
         _FLUSHING,
-        "        found.append(Cleared(scope, space, cleared))\n",
+        '        found.append(Cleared(scope, "", head.cleared))\n',
         "        pass\n",
         (_HEADS + "test_what_is_cleared_of_a_session_leaves_its_namespaces_alone",),
     ),
