@@ -94,6 +94,7 @@ class Ledger:
                     if result:
                         pending.entries.clear()
                         pending.whole = encode_revision(decode_revision(revision) - 1)
+                        self._supersede(pending, None)
                 elif text is not None:
                     exact = code in b"IA" or expected != ANY or part.if_revision != b""
                     pending.entries[key] = Noted(revision, fingerprint(text), exact)
@@ -102,13 +103,21 @@ class Ledger:
             if life and part is parts[0]:
                 pending.life, pending.gone = revision, False
 
-    def _supersede(self, latest: Pending, key: str) -> None:
-        """What was written to a key in other incarnations does not matter once it was set anew, whatever it was."""
+    def _supersede(self, latest: Pending, key: str | None) -> None:
+        """What was written to a key in other incarnations does not matter once it was set anew, whatever it was.
+
+        None: all keys, since they were cleared.
+        """
         for other in list(self._pending[latest.place.hash].values()):
-            if other is not latest:
+            if other is latest:
+                continue
+            if key is None:
+                other.entries.clear()
+                other.whole = b""
+            else:
                 other.entries.pop(key, None)
-                if not (other.entries or other.life or other.head or other.whole):
-                    self._drop(other)
+            if not (other.entries or other.life or other.head or other.whole):
+                self._drop(other)
 
     def note_head(self, place: Place, written: Written) -> None:
         """Remember a touch or a new title."""

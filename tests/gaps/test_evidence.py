@@ -116,6 +116,24 @@ async def test_what_built_on_what_was_there_is_shown_by_its_own_row(
     await made.flush(60)
 
 
+@pytest.mark.parametrize("space", [False, True], ids=["session", "namespace"])
+async def test_what_was_lost_of_keys_that_were_cleared_since_does_not_matter(
+    made: Session, urls: Urls, space: bool
+) -> None:
+    handle = made.namespace("tools") if space else made
+    await handle.set("a", 1)
+    await drain(urls)
+    await handle.flush(10)
+    await handle.update({"a": 2, "b": 2})
+    forget(urls)
+    await handle.refresh()
+    assert await handle.clear() > 0
+    await drain(urls)
+    await handle.flush(10)
+    await handle.refresh()
+    assert dict(handle.state) == {}
+
+
 async def test_a_set_is_shown_by_the_same_text_whoever_wrote_it(made: Session, urls: Urls) -> None:
     await made.update({"n": 5}, delete=["free"])
     forget(urls)

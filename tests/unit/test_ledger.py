@@ -164,6 +164,24 @@ def test_what_builds_on_what_was_there_leaves_what_another_incarnation_had_to_be
     assert [one.incarnation for one in ledger.pending()] == [INC, NEW_INC]
 
 
+def test_what_was_written_before_a_clear_in_another_incarnation_does_not_matter() -> None:
+    ledger = Ledger()
+    note(ledger, 1, put("a", b"1"), Operation(b"I", "n", b"1"))
+    note(ledger, 2, Operation(b"C", ""), inc=NEW_INC, results=[2])
+    assert [(one.incarnation, one.whole) for one in ledger.pending()] == [(NEW_INC, rev(1))]
+    note(ledger, 3, Operation(b"C", ""), inc=INC, results=[1])
+    assert [(one.incarnation, one.whole) for one in ledger.pending()] == [(INC, rev(2))], "the later clear"
+
+
+def test_a_clear_leaves_what_else_another_incarnation_had_and_one_of_nothing_leaves_all() -> None:
+    ledger = Ledger()
+    note(ledger, 1, put("a", b"1"), life=True)
+    note(ledger, 2, Operation(b"C", ""), inc=NEW_INC, results=[0])
+    assert set(ledger.pending()[0].entries) == {"a"}
+    note(ledger, 3, Operation(b"C", ""), inc=NEW_INC, results=[1])
+    assert [(one.entries, one.life) for one in ledger.pending()] == [({}, rev(1)), ({}, b"")]
+
+
 def test_what_a_reply_shows_as_flushed_is_forgotten() -> None:
     ledger = Ledger()
     note(ledger, 1, put("a", b"1"), life=True)

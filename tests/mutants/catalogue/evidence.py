@@ -58,6 +58,17 @@ MUTATIONS = (
         (_EVIDENCE + "what_built_on_what_was_there_is_not_shown_by_doing_it_again[increment]",),
     ),
     Mutation(
+        "what was lost of cleared keys is told",
+        "R11",
+        _LEDGER,
+        "                        self._supersede(pending, None)\n",
+        "",
+        (
+            "unit/test_ledger.py::test_what_was_written_before_a_clear_in_another_incarnation_does_not_matter",
+            _EVIDENCE + "what_was_lost_of_keys_that_were_cleared_since_does_not_matter[session]",
+        ),
+    ),
+    Mutation(
         "another's touch holds this one",
         "R11",
         _DURABILITY,
