@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import redis
 from rich.console import Console
 
 from tests.chaos.cast import agents
 from tests.chaos.faults import FAULTS, Fault, kill_agent, kill_worker, mend
 from tests.chaos.journal import read_story
+from tests.chaos.letters import LetterWatch
 from tests.chaos.mirror import Mirrors
 from tests.chaos.operating import OPERATING
 from tests.chaos.putting_back import PUTTING_BACK, settle
@@ -53,11 +53,11 @@ async def run(seconds: float, seed: str, redis_kind: str, database_kind: str, wa
         stage.fleet.start()
         await wait_until_async(lambda: stage.fleet.acknowledged() > 100, 120, "agents are served")
         async with Mirrors(stage.fleet.agents_urls) as stage.mirrors, stage.bystander:
-            began = time.monotonic()
+            began, letters = time.monotonic(), LetterWatch()
             for fault in _shuffled(stage, kinds):
                 if time.monotonic() - began >= seconds:
                     break
-                await _strike(stage, fault, tally, console)
+                await _strike(stage, fault, tally, letters, console)
             findings = await _judge(stage, stage.mirrors)
         return print_report(console, tally, findings, stage, time.monotonic() - began, seed)
 
@@ -68,18 +68,20 @@ def _shuffled(stage: Stage, kinds: list[Fault]) -> Iterator[Fault]:
         yield from stage.chance.sample(kinds, len(kinds))
 
 
-async def _strike(stage: Stage, fault: Fault, tally: Tally, console: Console) -> None:
+async def _strike(stage: Stage, fault: Fault, tally: Tally, letters: LetterWatch, console: Console) -> None:
     """One fault, sometimes with the death of a process in it; then wait until agents are served again."""
     tally.begin(fault.name)
     before = stage.fleet.acknowledged()
+    letters.begin(stage.redis)
     companion = asyncio.ensure_future(_companion(stage, tally))
     try:
         await asyncio.gather(fault.strike(stage), companion)
     except Exception as error:  # the run goes on: the verdict tells what came of it
         stage.say(f"{fault.name} could not be made: {error!r}")
         await mend(stage)
-    if not fault.refuses and (letters := _count_letters(stage)):
-        stage.say(f"{letters} entries that nothing refuses are dead letters or accused after: {fault.name}")
+    if refused := letters.end(stage.redis, refuses=fault.refuses):
+        told = f"{len(refused)} entries that nothing refuses are dead letters or accused after: {fault.name}"
+        stage.say(f"{told} ({', '.join(refused[:5])})")
     stage.fleet.start()
     before = max(before, stage.fleet.acknowledged())
     struck = time.monotonic()
@@ -99,13 +101,6 @@ async def _note_survival(stage: Stage, fault: Fault, tally: Tally, seconds: floa
         tally.survive(fault.name, seconds)
     else:
         stage.say(f"nothing became durable for {_PATIENCE:g} s after: {fault.name}")
-
-
-def _count_letters(stage: Stage) -> int:
-    """Entries that are dead letters, or on the way to be."""
-    with suppress(redis.RedisError), raw(stage.redis.url) as client:
-        return sum(int(client.hlen(key)) for key in client.scan_iter(match="sessioncache:*:dead", count=1000))
-    return 0
 
 
 async def _companion(stage: Stage, tally: Tally) -> None:
