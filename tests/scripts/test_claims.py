@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sessioncache.hot.layout import Place
+from sessioncache.revisions import ZERO
 from tests.scripts.bench import BUCKETS, DELAY, LEASE, SECOND, START, Bench, put
+from tests.scripts.spaces import with_dirty_namespaces
 
 HOUR = 3600
 
@@ -232,6 +234,19 @@ async def test_asking_how_far_a_scope_is_flushed_leaves_a_living_claim_alone(ben
     assert bench.due(place) == due
     bench.clock.move(1)
     assert await bench.claim("second", bucket=place.ref.bucket) == []
+
+
+@pytest.mark.parametrize("which", ["session", "namespace"])
+async def test_a_scope_that_is_to_be_compared_with_sql_is_not_said_to_be_flushed(bench: Bench, which: str) -> None:
+    (space,) = await with_dirty_namespaces(bench, "n")
+    await bench.flush(space)
+    places = [bench.session(), space]
+    through = [state.flushed_through for state in await bench.hot.flush_state(places)]
+    assert ZERO not in through
+    assert await bench.merging.flag(space if which == "namespace" else places[0])
+    session, of_space = [state.flushed_through for state in await bench.hot.flush_state(places)]
+    assert session == (through[0] if which == "namespace" else ZERO)
+    assert of_space == ZERO
 
 
 async def test_asking_about_a_clean_scope_makes_nothing_due(bench: Bench) -> None:

@@ -3,14 +3,15 @@
 -- Tells how far a scope has been flushed, and asks for its flush now.
 --
 -- KEYS   control of the bucket, hash of the scope
--- Reply  {'ok', incarnation, incarnation of the hash ('' not hot), flushed through, marks,
---        {field, revision, ...} of dead letters, '!' for the head} {'register', 1}
--- Guards R11 (evidence bears the incarnation; the due time is pulled forward, a living claim is left alone)
+-- Reply  {'ok', incarnation, incarnation of the hash ('' not hot), flushed through (zero where the scope, or a namespace's
+--        session, is to be compared with SQL), marks, {field, revision, ...} of dead letters, '!' for the head} {'register', 1}
+-- Guards R11 (evidence bears the incarnation, and is none once SQL was found to be older; the due time is pulled forward, a living claim is left alone)
 
 local inc = enter(KEYS[1])
 if not inc then return {'register', 1} end
 local base, member = names(KEYS[1], KEYS[2])
-local h = call('HMGET', KEYS[2], 'i', 'f', 'd')
+local h = call('HMGET', KEYS[2], 'i', 'f', 'd', 'y')
+local doubtful = h[4] or (h[3] and call('HGET', base .. 'h:s' .. h[3], 'y'))
 local marks = call('SCARD', base .. 'd:' .. member)
 local dead, waits = {}, marks > 0
 if call('EXISTS', base .. 'dead') == 1 then
@@ -33,4 +34,4 @@ if waits then
     wake(base) -- again and again: one wake-up may be missed
   end
 end
-return {'ok', inc, h[1] or '', h[2] or ZERO, marks, dead}
+return {'ok', inc, h[1] or '', not doubtful and h[2] or ZERO, marks, dead}

@@ -7,6 +7,7 @@ from tests.mutants.mutation import Mutation
 _DURABILITY, _LEDGER = "sessioncache/durability.py", "sessioncache/ledger.py"
 _EVIDENCE = "gaps/test_evidence.py::test_"
 _ANOTHER = _EVIDENCE + "what_built_on_what_was_there_is_not_shown_by_another_that_did_the_same"
+_DOUBTFUL = "scripts/test_claims.py::test_a_scope_that_is_to_be_compared_with_sql_is_not_said_to_be_flushed"
 
 MUTATIONS = (
     Mutation(
@@ -67,6 +68,22 @@ MUTATIONS = (
             "unit/test_ledger.py::test_what_was_written_before_a_clear_in_another_incarnation_does_not_matter",
             _EVIDENCE + "what_was_lost_of_keys_that_were_cleared_since_does_not_matter[session]",
         ),
+    ),
+    Mutation(
+        "what SQL was found to lack is said to be flushed",
+        "R11",
+        "sessioncache/hot/lua/flushed.lua",
+        "local doubtful = h[4] or (",
+        "local doubtful = (",
+        (_DOUBTFUL + "[namespace]",),
+    ),
+    Mutation(
+        "a namespace whose session SQL was found to lack is said to be flushed",
+        "R11",
+        "sessioncache/hot/lua/flushed.lua",
+        " or (h[3] and call('HGET', base .. 'h:s' .. h[3], 'y'))",
+        "",
+        (_DOUBTFUL + "[session]",),
     ),
     Mutation(
         "another's touch holds this one",
