@@ -440,15 +440,11 @@ class Handle(ABC):
         known = self._known
         for (code, key, given, _), result in zip(operations, done.results, strict=True):
             if code == b"C":
-                self._note_cleared(scope, revision, began)
+                known.clear(began, scope, done, revision)
             else:
                 text = result if result and isinstance(result, bytes) else given
                 known.write(began, scope, self._full(scope, key), revision, None if code == b"D" else text)
         known.advance(scope, done, revision)
-
-    def _note_cleared(self, scope: KeyScope, revision: bytes, began: int) -> None:
-        for key in self._known.keys_of(scope):
-            self._known.write(began, scope, key, revision, None)
 
     def _accepted(self, outcome: Written | Refused, changes: Mapping[KeyScope, list[Operation]]) -> Written:
         if isinstance(outcome, Written):

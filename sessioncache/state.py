@@ -52,7 +52,20 @@ class State(Mapping[str, Any]):
 class _Layer:
     """The keys of one scope: a reading, taken apart when it is looked at, and what was told since."""
 
-    __slots__ = ("_content", "_late", "_prefix", "_values", "held", "is_large", "is_steady", "revision", "told")
+    __slots__ = (
+        "_content",
+        "_late",
+        "_prefix",
+        "_values",
+        "cleared",
+        "cleared_at",
+        "dead",
+        "held",
+        "is_large",
+        "is_steady",
+        "revision",
+        "told",
+    )
 
     def __init__(self, prefix: str, content: Content | None = None, version: bytes = b"") -> None:
         self._prefix, self._content = prefix, content
@@ -64,6 +77,10 @@ class _Layer:
         """The revision of the scope's values that all of this stands for."""
         self.told = 0
         """When that version was told."""
+        self.cleared, self.cleared_at = b"", 0
+        """The version to which the handle cleared the scope, and when that was told."""
+        self.dead = b""
+        """What the reading has below this revision was cleared since."""
         self.is_steady = False
         """Whether the scope was found as it had been when it was read last."""
         self.is_large = content is not None and content.size > _LARGE
@@ -73,7 +90,8 @@ class _Layer:
     def values(self) -> dict[str, bytes]:
         """Key -> nine digits of revision and the text."""
         if self._content is not None:
-            self._values, self._content = self._content.named(self._prefix), None
+            found, self._content = self._content.named(self._prefix), None
+            self._values = {key: value for key, value in found.items() if value >= self.dead} if self.dead else found
             for key, value in self._late.items():
                 self.put(key, value)
             self._late = {}
@@ -91,6 +109,7 @@ class _Layer:
     def copy(self) -> _Layer:
         other = _Layer(self._prefix, version=self.held)
         other._values, other.told, other.revision = self.values.copy(), self.told, self.revision
+        other.cleared, other.cleared_at = self.cleared, self.cleared_at
         other.is_steady, other.is_large = self.is_steady, self.is_large
         return other
 
@@ -155,11 +174,20 @@ class Known:
         """A write set a key, or deleted it (None)."""
         layer = self._layer(scope)
         is_known = layer.told > began and revision <= layer.held[-DIGITS:]  # to who read the scope since
-        if is_known or self._is_overtaken(began, key, revision):
+        if is_known or self._is_overtaken(began, key, revision) or revision < _cleared_since(layer, began):
             return
         self._count = self._last_write = self._count + 1
         self._written[key] = (self._count, revision, scope)
         self._put(scope, key, None if text is None else revision + text)
+
+    def clear(self, began: int, scope: KeyScope, done: WrittenPart, revision: bytes) -> None:
+        """A write cleared a scope: what calls under way bring of it from before is dead, whatever key it is of."""
+        layer, version = self._layer(scope), done.incarnation + revision
+        for key in list(layer.values):
+            self.write(began, scope, key, revision, None)
+        if not _is_older(version, layer.cleared):
+            self._count += 1
+            layer.cleared, layer.cleared_at = version, self._count
 
     def revision(self, scope: KeyScope) -> bytes:
         """The revision of a scope's values that its keys stand for."""
@@ -183,8 +211,11 @@ class Known:
 
     def read(self, began: int, scope: KeyScope, key: str, value: bytes | None, version: bytes) -> None:
         """A reading of a version of a scope found a key, or did not (None)."""
-        if _is_outdated(self._layer(scope), began, version):
+        layer = self._layer(scope)
+        if _is_outdated(layer, began, version):
             return
+        if value is not None and value < _cleared_since(layer, began, version[:-DIGITS]):
+            value = None
         if not self._is_overtaken(began, key, value[:DIGITS] if value else b""):
             self._put(scope, key, value)
 
@@ -196,6 +227,8 @@ class Known:
         layer = _Layer(prefix, content, version)
         if before is not None:
             layer.is_steady = before.held == version != b""
+            layer.cleared, layer.cleared_at = before.cleared, before.cleared_at
+            layer.dead = _cleared_since(before, began, content.incarnation)
             if self._last_write > began:
                 self._keep_newer(began, scope, before, layer)
         self._tell(layer)
@@ -241,6 +274,13 @@ class Known:
         other._merged, other._written = None, self._written.copy()
         other._count, other._last_write = self._count, self._last_write
         return other
+
+
+def _cleared_since(layer: _Layer, began: int, incarnation: bytes | None = None) -> bytes:
+    """The revision of a clear that was told after a call had begun; empty where there was none, or in another one."""
+    if layer.cleared_at <= began or incarnation not in (None, layer.cleared[:-DIGITS]):
+        return b""
+    return layer.cleared[-DIGITS:]
 
 
 def _is_outdated(layer: _Layer, began: int, version: bytes) -> bool:

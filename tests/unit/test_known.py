@@ -220,3 +220,36 @@ def test_writes_are_remembered_only_for_calls_that_are_under_way() -> None:
     assert not known._written
     known.end(later)
     assert len(known.values) == 1_000
+
+
+def test_what_a_reading_under_way_brings_from_before_a_clear_is_dead() -> None:
+    known = Known()
+    known.replace(known.begin(), SESSION, "", content(1))
+    whole, one, writing = known.begin(), known.begin(), known.begin()
+    known.clear(known.begin(), SESSION, after(5), rev(6))
+    known.advance(SESSION, after(5), rev(6))
+    known.read(one, SESSION, "b", rev(5) + b"5", version(5))
+    known.write(writing, SESSION, "c", rev(5), b"5")
+    assert known.values == {}
+    known.replace(whole, SESSION, "", content(5, a=rev(5) + b"5", b=rev(4) + b"4"))
+    assert known.values == {}
+
+
+def test_what_was_written_since_a_clear_lives() -> None:
+    known = Known()
+    reading, later, one = known.begin(), known.begin(), known.begin()
+    known.clear(known.begin(), SESSION, after(5), rev(6))
+    known.replace(reading, SESSION, "", content(8, a=rev(7) + b"7"))
+    known.read(one, SESSION, "b", rev(8) + b"8", version(8))
+    assert known.values == {"a": rev(7) + b"7", "b": rev(8) + b"8"}
+    known.replace(later, SESSION, "", Content(b"new", {b"r": rev(4), b"=c": rev(4) + b"4"}))
+    assert known.values == {"c": rev(4) + b"4"}, "of an incarnation without that clear"
+
+
+def test_the_later_of_two_clears_counts_whichever_answers_last() -> None:
+    known = Known()
+    reading = known.begin()
+    known.clear(known.begin(), SESSION, after(8), rev(9))
+    known.clear(known.begin(), SESSION, after(5), rev(6))
+    known.replace(reading, SESSION, "", content(8, a=rev(7) + b"7"))
+    assert known.copy().values == known.values == {}
