@@ -40,10 +40,13 @@ class Silence:
         finally:
             _HEARD.reset(token)
 
-    def hear(self, connection: AsyncConnection) -> None:
-        """Hear what goes over a connection for one transaction; its engine stays as it is."""
+    def hear(self, connection: AsyncConnection, *, first: bool) -> None:
+        """Hear what goes over a connection for one transaction; its engine stays as it is.
+
+        `first`: of its statements only the first.
+        """
         target = connection.sync_connection
-        event.listen(target, "before_cursor_execute", self._asks)
+        event.listen(target, "before_cursor_execute", self._asks, once=first)
         event.listen(target, "after_cursor_execute", self._answered)
         event.listen(target, "commit", self._ends_it)
         event.listen(target, "rollback", self._ends_it)
@@ -62,8 +65,8 @@ class Silence:
 _HEARD: ContextVar[Silence | None] = ContextVar("sessioncache_silence", default=None)
 
 
-def listen(connection: AsyncConnection) -> None:
-    """Let whoever hears this task hear a transaction, each of whose statements has a time-out at the server."""
+def listen(connection: AsyncConnection, *, first: bool = False) -> None:
+    """Let whoever hears this task hear a transaction, if each of its statements is short, else the `first` of them."""
     silence = _HEARD.get()
     if silence is not None:
-        silence.hear(connection)
+        silence.hear(connection, first=first)

@@ -118,13 +118,9 @@ class DurableTier:
         if self._owned:
             await self.engine.dispose()
 
+    @_whole
     async def clock(self) -> int:
         """The database's clock in microseconds since 1970."""
-        with within(self._lock_timeout + _LATE):
-            return await self._clock()
-
-    @_whole
-    async def _clock(self) -> int:
         async with reading_transaction(self.engine) as connection:
             return await reading.read_clock(connection)
 

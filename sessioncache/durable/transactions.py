@@ -65,8 +65,9 @@ async def _wait_out(task: asyncio.Future[Any], end: float) -> None:
 async def abandonable(work: Coroutine[Any, Any, T], patience: float = math.inf) -> T:
     """Run `work` until the caller's deadline, if there is one; then leave it behind, cancelled.
 
-    Sooner, where the database is silent for more than `patience` seconds amid a transaction that writes.  For
-    PostgreSQL: a driver that is cancelled asks the server to cancel, and waits long for one that is hung.
+    Sooner, where the database is silent for more than `patience` seconds: amid a transaction that writes, or from the
+    beginning of one that reads.  For PostgreSQL: a driver that is cancelled asks the server to cancel, and waits long
+    for one that is hung.
     """
     silence = Silence(patience)
     with silence.heard():
@@ -121,6 +122,7 @@ async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
             if engine.dialect.name == "sqlite":
                 await _begin_sqlite(connection, "BEGIN", BUSY_TIMEOUT)
             else:
+                listen(connection, first=True)  # a small one; what is read then may be large
                 await connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection
 

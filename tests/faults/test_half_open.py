@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sessioncache.deadline import within
 from sessioncache.durable import tier as durable
 from sessioncache.durable.tier import DurableTier
+from sessioncache.durable.transactions import abandonable, reading
 from sessioncache.errors import DurableTierUnavailableError
 from tests.chaos.wire import Wire
 from tests.conftest import StartPostgreSQL
@@ -114,6 +115,18 @@ async def test_r10_a_database_that_is_slow_is_not_made_slower_by_connecting_anew
             await values_of(tier, session())
             numbers.append(await _backend(tier))
         assert len(set(numbers[1:])) == 1
+
+
+async def test_a_reading_that_was_answered_takes_as_long_as_it_does(start_postgresql: StartPostgreSQL) -> None:
+    async with open_tier(start_postgresql().url()) as tier:
+
+        async def work() -> None:
+            async with reading(tier.engine) as connection:
+                await connection.execute(text("SELECT 1"))
+                await connection.execute(text("SELECT pg_sleep(2.5)"))
+
+        with within(600):
+            await abandonable(work(), 2.0)
 
 
 async def _backend(tier: DurableTier) -> int:
