@@ -28,19 +28,17 @@ _ROWS = select(_STATE.scope_id, _STATE.key, _STATE.revision, _STATE.deleted, _ST
 _CHANGED = """
 SELECT w.place, s.key, s.revision, s.deleted, s.given_at,
     CASE WHEN s.revision > w.since THEN s.value ELSE '' END AS value
-FROM {wanted} JOIN sessioncache_state AS s ON s.scope_id = w.scope_id AND s.namespace = w.namespace WHERE {which}
+FROM w JOIN sessioncache_state AS s ON s.scope_id = w.scope_id AND s.namespace = w.namespace WHERE {}
 """
-_WANTED = {
-    "sqlite": "(SELECT key AS place, value ->> 0 AS scope_id, value ->> 1 AS namespace, value ->> 2 AS since"
-    " FROM json_each(?)) AS w",
-    "postgresql": "(SELECT ordinality - 1 AS place, one ->> 0 AS scope_id, one ->> 1 AS namespace,"
-    " (one ->> 2)::bigint AS since FROM json_array_elements(%s::json) WITH ORDINALITY AS given(one, ordinality)) AS w",
+_CHANGES = {
+    "sqlite": "WITH w AS (SELECT key AS place, value ->> 0 AS scope_id, value ->> 1 AS namespace, value ->> 2 AS since"
+    f" FROM json_each(?)) {_CHANGED.format('s.deleted = 0')} UNION ALL"
+    f" {_CHANGED.format('s.deleted AND s.revision > w.since')}",
+    "postgresql": "WITH w AS (SELECT ordinality - 1 AS place, one ->> 0 AS scope_id, one ->> 1 AS namespace,"
+    " (one ->> 2)::bigint AS since FROM json_array_elements(%s::json) WITH ORDINALITY AS given(one, ordinality))"
+    f" {_CHANGED.format('NOT s.deleted')} UNION ALL {_CHANGED.format('s.deleted AND s.revision > w.since')}",
 }
-_WHICH = {
-    "sqlite": ("s.deleted = 0", "s.deleted AND s.revision > w.since"),
-    "postgresql": ("NOT s.deleted", "s.deleted AND s.revision > w.since"),
-}
-"""Apart, since each has an index of its own, which SQLite knows by its very words."""
+"""What lives and what was deleted apart, since each has an index of its own, which SQLite knows by its very words."""
 _EVIDENCE = """
 SELECT w.place, s.key, s.revision, s.deleted, s.value, s.given_at
 FROM {asked} JOIN sessioncache_state AS s ON s.scope_id = w.scope_id AND s.key_id = w.key_id
@@ -102,12 +100,8 @@ async def read_changes(connection: AsyncConnection, wanted: Sequence[tuple[Scope
     heads = await _read_heads(connection, [ref for ref, _, _ in wanted])
     asked = json.dumps([(ref.rows_id, ref.namespace, since) for ref, _, since in wanted])
     rows: list[list[StoredRow]] = [[] for _ in wanted]
-    dialect = connection.dialect.name
-    for which in _WHICH[dialect]:
-        query = _CHANGED.format(wanted=_WANTED[dialect], which=which)
-        found_rows: Sequence[StoredRow] = (await connection.exec_driver_sql(query, (asked,))).all()
-        for row in found_rows:
-            rows[row.place].append(row)
+    for row in await connection.exec_driver_sql(_CHANGES[connection.dialect.name], (asked,)):
+        rows[row.place].append(row)
     found = []
     for (ref, _, since), own in zip(wanted, rows, strict=True):
         changes = [_entry(row) for row in own if row.revision > since]

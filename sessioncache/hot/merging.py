@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,6 +18,9 @@ from sessioncache.hot.tokens import TOKEN_LIFETIME_MS, Kept
 from sessioncache.revisions import ZERO, encode_revision
 from sessioncache.scopes import ScopeKind
 from sessioncache.settings import TOMBSTONE_RETENTION
+
+_AT_ONCE = 16
+"""Scopes of one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +46,7 @@ class Merging:
         Unready where something else has to be made ready first.
         """
         tokens = [secrets.token_hex(8).encode() for _ in places]
-        calls = [
-            ([place.control, place.hash], (token, TOKEN_LIFETIME_MS, b"1", b"", self.idle_ms))
-            for place, token in zip(places, tokens, strict=True)
-        ]
-        replies = await self._link.call_many(load_script("token"), calls)
+        replies = await self._by_bucket("token", places, (TOKEN_LIFETIME_MS, b"1", b"", self.idle_ms), tokens)
         return [self._taken(*one) for one in zip(places, tokens, replies, strict=True)]
 
     def _taken(self, place: Place, token: bytes, reply: Reply) -> Taken | float | Unready | None:
@@ -68,22 +68,38 @@ class Merging:
 
     async def look(self, taken: Sequence[Taken]) -> list[Looked | None]:
         """What hashes hold, but for the values; None where the token is lost, or one was changed meanwhile."""
-        first = await self._look([(one, 0) for one in taken])
+        first = await self._look(taken, 0)
         return [await self._whole(one, reply) for one, reply in zip(taken, first, strict=True)]
 
-    async def _look(self, parts: Sequence[tuple[Taken, int]]) -> list[Reply]:
-        calls = [([one.place.control, one.place.hash], (one.token, told)) for one, told in parts]
-        return await self._link.call_many(load_script("look"), calls)
+    async def _look(self, taken: Sequence[Taken], told: int) -> list[Reply]:
+        return await self._by_bucket("look", [one.place for one in taken], (told,), [one.token for one in taken])
+
+    async def _by_bucket(
+        self, script: str, places: Sequence[Place], common: Sequence[Argument], tokens: Sequence[bytes]
+    ) -> list[Reply]:
+        """What a script answers of each scope; one call serves several of a bucket, since each has its price."""
+        groups = _groups(places)
+        calls = [
+            ([places[at[0]].control, *(places[n].hash for n in at)], (*common, *(tokens[n] for n in at)))
+            for at in groups
+        ]
+        found: list[Reply] = [None] * len(places)
+        for at, replies in zip(groups, await self._link.call_many(load_script(script), calls), strict=True):
+            for n, reply in zip(at, replies, strict=True):
+                found[n] = reply
+        return found
 
     async def _whole(self, taken: Taken, reply: Reply) -> Looked | None:
         """What a hash holds, of which the first part was told."""
+        if reply[0] == b"later":
+            (reply,) = await self._look([taken], 0)
         if not _is_done(reply):
             return None
         _, told, total, now, head, marks, entries = reply
         looked = Looked.of(taken.incarnation, int(now), head, marks)
         looked.add(entries)
         while told < total:
-            (reply,) = await self._look([(taken, told)])
+            (reply,) = await self._look([taken], told)
             if not _is_done(reply) or reply[2] != total:
                 return None
             told = reply[1]
@@ -148,6 +164,14 @@ class Merging:
         `revision`: only a clean one that is still at this revision.
         """
         return bool((await self._link.call(load_script("flag"), [place.control, place.hash], [revision]))[1])
+
+
+def _groups(places: Sequence[Place]) -> list[list[int]]:
+    """Which of these are of one bucket, as many as one call serves."""
+    of_bucket: dict[bytes, list[int]] = defaultdict(list)
+    for n, place in enumerate(places):
+        of_bucket[place.control].append(n)
+    return [all_of[n : n + _AT_ONCE] for all_of in of_bucket.values() for n in range(0, len(all_of), _AT_ONCE)]
 
 
 def _is_done(reply: Reply) -> bool:

@@ -319,8 +319,8 @@ class HotTier:
     async def take_token(self, place: Place) -> Token | float | None:
         """The token; or the seconds another loader has left; or None: the scope is hot."""
         token = secrets.token_hex(8).encode()
-        args = (token, TOKEN_LIFETIME_MS, b"", place.parents, self.idle_ms)
-        reply = await self.link.call(load_script("token"), [place.control, place.hash], args)
+        args = (TOKEN_LIFETIME_MS, b"", place.parents, self.idle_ms, token)
+        (reply,) = await self.link.call(load_script("token"), [place.control, place.hash], args)
         raise_unready(reply, [place])
         if reply[0] == b"host":
             raise Unready(Need(reply[1].decode()), [self.layout.host(place, reply[2].decode())])

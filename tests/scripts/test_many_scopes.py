@@ -9,6 +9,7 @@ import pytest
 from sessioncache.entries import Committed, Dirt
 from sessioncache.hot.calls import Large, Need, Unready
 from sessioncache.hot.link import Reply
+from sessioncache.hot.merging import Taken
 from sessioncache.revisions import DIGITS
 from tests.scripts.bench import DELAY, Bench, put
 
@@ -84,3 +85,17 @@ async def test_of_a_large_scope_only_the_size_is_told_until_it_is_asked_for_alon
     assert found[-1] == Large(scope, 1_002 + DIGITS)
     (dirt,) = await read(bench, [scope])
     assert len(dirt.entries[0].text) == 1_002
+
+
+async def test_what_is_revalidated_is_told_in_few_calls_none_of_which_tells_much(bench: Bench) -> None:
+    names = [name for name in map(str, range(20)) if bench.user(name).ref.bucket == 0][:3]
+    places, sizes = [bench.user(name) for name in names], [1_500, 3, 2]
+    for place, size in zip(places, sizes, strict=True):
+        await bench.install(place)
+        await bench.write(place, *(put(f"k{number}", "1") for number in range(size)))
+    bench.fail_over(bench.replid + "b")
+    await bench.register()
+    taken = [one for one in await bench.merging.take_tokens(places) if isinstance(one, Taken)]
+    first = await bench.merging._look(taken, 0)
+    assert [reply[0] for reply in first] == [b"ok", b"later", b"later"], "one call, and enough"
+    assert [len(one.entries) if one else 0 for one in await bench.merging.look(taken)] == sizes

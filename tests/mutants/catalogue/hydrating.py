@@ -12,6 +12,22 @@ _SHARED = "client/test_readings.py::"
 
 MUTATIONS = (
     Mutation(
+        "a script tells all that is to be revalidated",
+        "R13",
+        "sessioncache/hot/lua/look.lua",
+        "told < MOST and spent < BYTES and look(KEYS[i], ARGV[i])",
+        "look(KEYS[i], ARGV[i])",
+        ("scripts/test_many_scopes.py::test_what_is_revalidated_is_told_in_few_calls_none_of_which_tells_much",),
+    ),
+    Mutation(
+        "what was told later is lost",
+        "R17",
+        "sessioncache/hot/merging.py",
+        'if reply[0] == b"later":',
+        "if False:",
+        ("scripts/test_many_scopes.py::test_what_is_revalidated_is_told_in_few_calls_none_of_which_tells_much",),
+    ),
+    Mutation(
         "a token is not renewed while SQL is read",
         "R13",
         "sessioncache/hydration.py",

@@ -105,7 +105,7 @@ _LIVES = (
         "a namespace of an earlier life kept by its loader",
         "R5",
         _LUA + "token.lua",
-        "  if h[1] and ARGV[3] ~= '1' and h[9] ~= birth then -- of an earlier life\n",
+        "  if h[1] and not revalidates and h[9] ~= birth then -- of an earlier life\n",
         "  if false then\n",
         (_SPACES + "test_a_loader_drops_what_is_of_an_earlier_life",),
     ),
