@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sessioncache import LimitExceededError
@@ -70,7 +72,7 @@ async def test_a_create_that_is_refused_for_its_size_can_be_tried_again_at_once(
         with pytest.raises(LimitExceededError):
             await cache.create("ada", session_id="s1", state=state)
         with raw(small_urls.redis) as client:
-            names = [name for control in client.scan_iter(match="*:ctl") for name in client.hkeys(control)]
+            names: list[Any] = [name for control in client.scan_iter(match="*:ctl") for name in client.hkeys(control)]
         assert not [name for name in names if name.startswith(b"t:")], "there is no token to wait for"
         made = await cache.create("ada", session_id="s1", state={"a": 1})
         assert dict(made.state) == {"a": 1}
