@@ -209,7 +209,7 @@ class SessionCache:
         """A new session of the same user with another one's private keys and namespaces, unflushed writes included.
 
         `temp:` keys stay behind; the title is copied, the counters are 0, `forked_from` tells the other one; both lead
-        lives of their own.  SessionNotFoundError, SessionExistsError.
+        lives of their own.  SessionNotFoundError, SessionExistsError; LimitExceededError for more than 500 namespaces.
         """
         place = self._places(user, session_id).session
         try:

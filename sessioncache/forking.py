@@ -13,6 +13,7 @@ from sessioncache.hot.calls import Content, Operation, Part, PiecesLost, Refused
 from sessioncache.hot.forking import Fork, MoreNamespaces, Spaces, TooLarge
 from sessioncache.hot.layout import Place
 from sessioncache.ledger import Ledger
+from sessioncache.limits import check_fork
 from sessioncache.names import check_name, new_session_id
 from sessioncache.revisions import DIGITS, ZERO
 from sessioncache.scopes import ScopeRef, app_ref, namespace_ref, session_ref, user_ref
@@ -68,6 +69,7 @@ class Forker:
             spaces = await self._tiers.forking.spaces(self._parent, self._birth, self._shared)
             stored = [] if spaces.none_yet else await self._tiers.durable.namespaces(self._parent.ref)
             self._namespaces = sorted({*stored, *spaces.dirty})
+            check_fork(len(self._namespaces))
             try:
                 return await self._vacancy.fill(partial(self._fork, spaces))
             except MoreNamespaces:

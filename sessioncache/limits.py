@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from sessioncache.errors import LimitExceededError
 from sessioncache.hot.calls import Operation
-from sessioncache.settings import MAX_CALL_BYTES, MAX_CALL_KEYS, MAX_VALUE_BYTES
+from sessioncache.settings import MAX_CALL_BYTES, MAX_CALL_KEYS, MAX_FORK_NAMESPACES, MAX_VALUE_BYTES
 
 _SPLIT = "nothing was written: split the call into several"
 _FEW = MAX_CALL_BYTES // MAX_VALUE_BYTES
@@ -37,6 +37,15 @@ def check_call(changes: Iterable[Sequence[Operation]]) -> None:
     keys = sum(map(len, parts))
     if keys > _FEW:
         check_size(keys, size_of(parts))
+
+
+def check_fork(namespaces: int) -> None:
+    """LimitExceededError where a session has more namespaces than one script gives a fork."""
+    if namespaces > MAX_FORK_NAMESPACES:
+        raise LimitExceededError(
+            f"the session has {namespaces} namespaces, a fork copies at most {MAX_FORK_NAMESPACES}: nothing was "
+            "written; clear those that are not needed any more, or write the new session by calls of its own"
+        )
 
 
 def size_of(parts: Iterable[Sequence[Operation]]) -> int:

@@ -224,7 +224,8 @@ class Session(Handle):
     async def fork(self, *, new_id: str | None = None) -> Session:
         """A new session of the same user with this one's private keys and namespaces; `temp:` keys stay behind.
 
-        It has the title of this one, counters of 0, and leads a life of its own.  SessionExistsError.
+        It has the title of this one, counters of 0, and leads a life of its own.  SessionExistsError;
+        LimitExceededError for more than 500 namespaces.
         """
         place = self._by_scope[KeyScope.SESSION]
         return await self._of_this_life(

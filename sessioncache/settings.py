@@ -21,6 +21,8 @@ MAX_CALL_BYTES = 2 * 1024 * 1024
 """Most bytes of encoded values that one call may write, in all its scopes together."""
 MAX_REPLACED_BYTES = 4 * 1024 * 1024
 """Most bytes of encoded values of one scope that one call of more than four keys may overwrite or delete."""
+MAX_FORK_NAMESPACES = 500
+"""Most namespaces of a session that is forked."""
 TOMBSTONE_RETENTION = 7 * 86_400
 """Seconds for which what was deleted is remembered after it was flushed."""
 OPERATION_ID_LIFETIME = 120

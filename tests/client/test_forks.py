@@ -11,12 +11,14 @@ import pytest
 from sessioncache import (
     FlushTimeoutError,
     InvalidNameError,
+    LimitExceededError,
     OutcomeUnknownError,
     Session,
     SessionCache,
     SessionExistsError,
     SessionNotFoundError,
     WriteLostError,
+    limits,
 )
 from tests.helpers import (
     Urls,
@@ -390,3 +392,15 @@ async def test_a_fork_that_is_never_answered_is_told_to_be_unknown(urls: Urls, p
         proxy.resume()
         (made,) = [one.id for one in (await cut_off.list("ada")).items if one.id not in ("p", "warm")]
     assert await nothing_or_whole(urls, made) is True
+
+
+async def test_a_session_of_too_many_namespaces_is_not_forked(
+    cache: SessionCache, parent: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_FORK_NAMESPACES", 3)
+    for number in range(4):
+        await parent.namespace(f"more{number}").set("a", 1)
+    with pytest.raises(LimitExceededError, match="namespaces, a fork copies at most 3: nothing was written"):
+        await parent.fork(new_id="other")
+    with pytest.raises(SessionNotFoundError):
+        await cache.get("ada", "other")

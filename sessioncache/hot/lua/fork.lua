@@ -14,6 +14,7 @@
 -- Guards R1, R2 (the parent is not written), R4, R5 (a new birth; the run lease), R12 (whole scopes), R13, R14, R16 (temp: stays)
 
 local MOST_KEYS, MOST_BYTES = 2000, 2097152 -- of all scopes together, that one script copies: MAX_CALL_KEYS, MAX_CALL_BYTES
+local OF_A_SPACE = 20 -- keys that take as long as a namespace, however few it has
 local ctl, GATHERED = KEYS[1], ARGV[15] ~= ''
 local inc, delay = enter(ctl)
 local function part(i, kind, birth, parents)
@@ -66,7 +67,7 @@ else
   for _, member in ipairs(call('SMEMBERS', parent.base .. 'ns:' .. string.sub(parent.member, 2))) do
     if not given[member] and call('EXISTS', parent.base .. 'd:' .. member) == 1 then return refuse(parent, {'namespaces'}) end
   end
-  local keys, bytes = parent.n, parent.z
+  local keys, bytes = parent.n + OF_A_SPACE * #pairs_, parent.z
   for _, pair in ipairs(pairs_) do keys, bytes = keys + pair[1].n, bytes + pair[1].z end
   if keys > MOST_KEYS or bytes > MOST_BYTES then return refuse(parent, {'large'}) end
 end

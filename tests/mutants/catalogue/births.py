@@ -10,6 +10,22 @@ _SCRIPTS, _CLIENT = "scripts/test_births.py::test_", "client/test_births.py::tes
 
 MUTATIONS = (
     Mutation(
+        "namespaces cost a fork nothing",
+        "R13",
+        _LUA + "fork.lua",
+        "parent.n + OF_A_SPACE * #pairs_",
+        "parent.n",
+        (_SCRIPTS + "what_is_larger_is_not_forked_by_one_script",),
+    ),
+    Mutation(
+        "a fork of any number of namespaces",
+        "R13",
+        _FORKING,
+        "            check_fork(len(self._namespaces))\n",
+        "",
+        ("client/test_forks.py::test_a_session_of_too_many_namespaces_is_not_forked",),
+    ),
+    Mutation(
         "a distant server is waited for with each piece",
         "R12",
         _BIRTHS,
