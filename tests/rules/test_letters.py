@@ -27,7 +27,7 @@ from tests.helpers import (
 )
 from tests.rules.commands import run
 from tests.rules.poison import accept_poison, refuse_namespace, refuse_poison, refuse_title
-from tests.waiting import wait_until_async
+from tests.waiting import stretched, wait_until_async
 
 GOOD = 500
 FAST = ("--flush-delay", "0.05")
@@ -78,7 +78,7 @@ async def test_r10_one_poison_among_500_good_ones_is_told_retried_and_holds_nobo
     assert stored_values(urls.database, session("ada", "bad")) == {"poison": "secret", "beside": 1}
     assert (await run(urls, "dead", "list")).said == {"letters": []}
     assert dirty(urls.redis) == 0
-    assert took < 8
+    assert took < stretched(8)
 
 
 async def test_r10_letters_are_shown_and_dropped_by_command(urls: Urls) -> None:
@@ -199,7 +199,7 @@ async def test_r10_a_letter_that_was_settled_after_the_file_that_redis_came_back
     async with open_worker(urls) as worker:
         await worker.flush_once()
         assert await worker.dead_letters() == 1
-        assert await worker._janitor.retry_letters() == 1
+        assert sum([await worker._janitor.retry_letters() for _ in range(10)]) == 1, "in a pass over all buckets"
         await worker.flush_once()
         assert await worker.dead_letters() == 0
     assert (count_letters(urls), dirty(urls.redis)) == (0, 0)
