@@ -29,6 +29,8 @@ _PAGES = 50
 """Pages of keys that are looked through for them in one turn: there may be much else in this Redis."""
 _PURGE = 500
 """Most rows that one purging transaction removes."""
+_ALL_LETTERS = 10
+"""Turns in which the dead letters of all buckets are looked at."""
 _PASS = 60
 """Turns in which all buckets are looked at for who fell silent long ago."""
 _RETRIED = 100
@@ -46,7 +48,7 @@ class Janitor:
         self._every = every
         self._hurried = asyncio.Event()
         # Anywhere: of many workers, each has some of the turns, and may not live long.
-        self._next_bucket = random.randrange(tiers.settings.buckets)
+        self._next_bucket = self._next_letters = random.randrange(tiers.settings.buckets)
         self._parts: deque[list[int]] = deque(maxlen=_LOOKS)
         self._pages: AsyncIterator[list[tuple[int, str]]] | None = None
         self._found: list[tuple[int, str]] = []
@@ -104,10 +106,11 @@ class Janitor:
             return await self._tiers.backlog.forget_silent(self._next_buckets())
 
     async def retry_letters(self) -> int:
-        """Have dead letters that are due for it flushed again; their number."""
-        letters = Letters(self._tiers.link, self._tiers.layout)
+        """Have dead letters of the next part of all buckets flushed again that are due for it; their number."""
+        letters, buckets = Letters(self._tiers.link, self._tiers.layout), self._tiers.settings.buckets
+        first, self._next_letters = self._next_letters, self._next_letters + math.ceil(buckets / _ALL_LETTERS)
         with within(_TIMEOUT):
-            return await letters.retry_due(range(self._tiers.settings.buckets), _RETRIED)
+            return await letters.retry_due([one % buckets for one in range(first, self._next_letters)], _RETRIED)
 
     def _next_buckets(self) -> list[int]:
         """The next of a pass over all buckets, those of the turns before, and the first, which knows the workers."""
