@@ -194,3 +194,18 @@ async def test_r10_a_database_that_is_set_read_only_is_left_alone(postgresql_url
         async with maintained.engine.connect() as theirs:
             assert (await theirs.execute(text("SHOW transaction_read_only"))).scalar_one() == "on"
     await maintained.aclose()
+
+
+async def test_a_connection_that_answers_another_statement_is_used_no_more(postgresql_url: str) -> None:
+    engine = create_engine(postgresql_url)
+
+    async def ask(statement: str) -> object:
+        async with writing(engine, None) as connection:
+            return (await connection.execute(text(statement))).scalar_one()
+
+    before = await ask("SELECT pg_backend_pid()")
+    assert await ask("SELECT pg_backend_pid()") == before
+    with pytest.raises(DurableTierUnavailableError, match="answered another statement"):
+        await ask("SET application_name = 'none'")
+    assert await ask("SELECT pg_backend_pid()") != before
+    await engine.dispose()

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from sqlalchemy import event
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 _BYTES = 512 * 1024
 """What a slow link takes in a second; the server's time-out begins when it has the whole statement."""
@@ -26,6 +26,7 @@ class Silence:
         """`seconds` without an answer to a statement, or to the commit, are too many."""
         self._seconds = seconds
         self._ends = math.inf
+        self._deaf = self._hears_one = False
 
     def seconds_left(self) -> float:
         """Seconds for which there is nothing to be told; 0 or less when it has been silent for too long."""
@@ -40,33 +41,60 @@ class Silence:
         finally:
             _HEARD.reset(token)
 
-    def hear(self, connection: AsyncConnection, *, first: bool) -> None:
-        """Hear what goes over a connection for one transaction; its engine stays as it is.
+    def hear_one(self) -> None:
+        """Hear only the next statement."""
+        self._deaf, self._hears_one = False, True
 
-        `first`: of its statements only the first.
-        """
-        target = connection.sync_connection
-        event.listen(target, "before_cursor_execute", self._asks, once=first)
-        event.listen(target, "after_cursor_execute", self._answered)
-        event.listen(target, "commit", self._ends_it)
-        event.listen(target, "rollback", self._ends_it)
-
-    def _asks(self, _connection: Any, _cursor: Any, _statement: str, parameters: Any, *_: Any) -> None:
+    def asks(self, parameters: Any) -> None:
+        """A statement goes to the server."""
+        if self._deaf:
+            return
+        self._deaf = self._hears_one
         size = sum(len(one) for one in parameters if isinstance(one, (bytes, str)))
         self._ends = time.monotonic() + self._seconds + size / _BYTES
 
-    def _answered(self, *_: Any) -> None:
+    def answered(self) -> None:
+        """It has answered."""
         self._ends = math.inf
 
-    def _ends_it(self, _connection: Any) -> None:
+    def ends_it(self) -> None:
+        """The transaction is committed, or taken back."""
         self._ends = time.monotonic() + self._seconds
 
 
 _HEARD: ContextVar[Silence | None] = ContextVar("sessioncache_silence", default=None)
 
 
-def listen(connection: AsyncConnection, *, first: bool = False) -> None:
-    """Let whoever hears this task hear a transaction, if each of its statements is short, else the `first` of them."""
+def hearing(engine: AsyncEngine) -> AsyncEngine:
+    """The same engine under another handle, over which whoever hears a task hears the server; it stays as it is."""
+    heard = engine.execution_options()
+    event.listen(heard.sync_engine, "before_cursor_execute", _asks)
+    event.listen(heard.sync_engine, "after_cursor_execute", _answered)
+    event.listen(heard.sync_engine, "commit", _ends_it)
+    event.listen(heard.sync_engine, "rollback", _ends_it)
+    return heard
+
+
+def hear_one() -> None:
+    """Let whoever hears this task hear only the next statement of it: those that follow may take as long as they do."""
     silence = _HEARD.get()
     if silence is not None:
-        silence.hear(connection, first=first)
+        silence.hear_one()
+
+
+def _asks(*told: Any) -> None:
+    silence = _HEARD.get()
+    if silence is not None:
+        silence.asks(told[3])
+
+
+def _answered(*_: Any) -> None:
+    silence = _HEARD.get()
+    if silence is not None:
+        silence.answered()
+
+
+def _ends_it(_connection: Any) -> None:
+    silence = _HEARD.get()
+    if silence is not None:
+        silence.ends_it()

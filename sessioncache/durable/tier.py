@@ -21,6 +21,7 @@ from sessioncache.durable.errors import RefusedDataError
 from sessioncache.durable.flushing import FlushResult
 from sessioncache.durable.reading import Evidence
 from sessioncache.durable.rights import missing_rights
+from sessioncache.durable.silence import hearing
 from sessioncache.durable.transactions import abandonable, finished, tidy_file, writing
 from sessioncache.durable.transactions import reading as reading_transaction
 from sessioncache.entries import Dirt, StoredHead, StoredScope
@@ -85,7 +86,7 @@ class DurableTier:
         `retention`: seconds for which tombstones are kept.  `lock_timeout`: seconds that a writing transaction may wait
         for a lock, take for a statement, or be idle; below the lease of a claim.
         """
-        self.engine = prepare_engine(engine)
+        self.engine = hearing(prepare_engine(engine))
         self.outages: Outages | None = None
         """Told of what the calls meet, if it is to be logged."""
         self._owned = False

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, ResourceClosedError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
 
@@ -20,7 +20,7 @@ from sessioncache.deadline import deadline, limited_to
 from sessioncache.durable.commits import commit
 from sessioncache.durable.engine import BUSY_TIMEOUT
 from sessioncache.durable.errors import translated
-from sessioncache.durable.silence import Silence, listen
+from sessioncache.durable.silence import Silence, hear_one
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 
 T = TypeVar("T")
@@ -94,6 +94,23 @@ async def _wait(task: asyncio.Task[Any], silence: Silence) -> None:
 
 
 @asynccontextmanager
+async def _connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A connection, which nobody uses again once it has answered another statement than the one that it was sent.
+
+    Where a call was cut short amid a statement, the driver may have left the answer to it, or to the BEGIN before it.
+    The first statement of each transaction of ours has rows, and meets it.
+    """
+    async with engine.connect() as connection:
+        try:
+            yield connection
+        except ResourceClosedError:
+            await connection.invalidate()
+            raise DurableTierUnavailableError(
+                "the SQL database cannot be used: a connection answered another statement, and is given up"
+            ) from None
+
+
+@asynccontextmanager
 async def writing(engine: AsyncEngine, lock_timeout: float | None) -> AsyncIterator[AsyncConnection]:
     """One transaction that writes, committed at the end of the block.
 
@@ -102,8 +119,7 @@ async def writing(engine: AsyncEngine, lock_timeout: float | None) -> AsyncItera
     Whoever runs it as `abandonable` hears what the database is asked and answers.
     """
     with translated():
-        async with engine.connect() as connection:
-            listen(connection)
+        async with _connected(engine) as connection:
             if engine.dialect.name == "sqlite":
                 await _begin_sqlite(connection, "BEGIN IMMEDIATE", lock_timeout)
             else:
@@ -118,11 +134,11 @@ async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     with translated():
         # SQLite answers in any case, and must not be cut short (see `finished`).
         limit = None if engine.dialect.name == "sqlite" else deadline()
-        async with asyncio.timeout_at(limit), engine.connect() as connection:
+        async with asyncio.timeout_at(limit), _connected(engine) as connection:
             if engine.dialect.name == "sqlite":
                 await _begin_sqlite(connection, "BEGIN", BUSY_TIMEOUT)
             else:
-                listen(connection, first=True)  # a small one; what is read then may be large
+                hear_one()  # a small one; what is read then may be large
                 await connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection
 

@@ -22,18 +22,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_statements_may_take_long_together_and_what_lies_between_them_longer(clock: list[float]) -> None:
     heard = Silence(5.0)
     for _ in range(3):
-        heard._asks(None, None, "SELECT", ())
+        heard.asks(())
         clock[0] += 4.0
         assert heard.seconds_left() == 1.0
-        heard._answered()
+        heard.answered()
         clock[0] += 60.0
         assert heard.seconds_left() == 5.0
 
 
 def test_a_statement_that_is_not_answered_is_too_long_and_so_is_a_commit(clock: list[float]) -> None:
     statement, commit = Silence(5.0), Silence(5.0)
-    statement._asks(None, None, "SELECT", ())
-    commit._ends_it(None)
+    statement.asks(())
+    commit.ends_it()
     clock[0] += 5.0
     assert statement.seconds_left() <= 0
     assert commit.seconds_left() <= 0
@@ -41,6 +41,6 @@ def test_a_statement_that_is_not_answered_is_too_long_and_so_is_a_commit(clock: 
 
 def test_a_large_statement_has_the_time_that_a_slow_link_takes_for_it(clock: list[float]) -> None:
     heard = Silence(5.0)
-    heard._asks(None, None, "SELECT", (b"x" * 1024 * 1024, "y" * 1024 * 1024, 3))
+    heard.asks((b"x" * 1024 * 1024, "y" * 1024 * 1024, 3))
     clock[0] += 8.5
     assert math.isclose(heard.seconds_left(), 0.5)

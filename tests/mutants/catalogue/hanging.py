@@ -10,6 +10,14 @@ _NEXT = _HALF_OPEN + "test_r10_one_call_shows_that_the_connections_are_dead_and_
 
 MUTATIONS = (
     Mutation(
+        "a connection that answers another statement is used again",
+        "R10",
+        _DURABLE + "transactions.py",
+        "            await connection.invalidate()\n            raise DurableTierUnavailableError(\n",
+        "            raise DurableTierUnavailableError(\n",
+        ("test_durable_engine.py::test_a_connection_that_answers_another_statement_is_used_no_more",),
+    ),
+    Mutation(
         "a commit is cancelled at the server",
         "R11",
         _DURABLE + "transactions.py",
@@ -58,28 +66,20 @@ MUTATIONS = (
         (_HALF_OPEN + "test_r10_a_database_that_is_slow_is_not_made_slower_by_connecting_anew_all_the_time",),
     ),
     Mutation(
-        "a reading waits for as long as its caller likes for a connection that lost its server",
-        "R10",
-        _DURABLE + "transactions.py",
-        "                listen(connection, first=True)  # a small one; what is read then may be large\n",
-        "",
-        (_NEXT + "[clock]",),
-    ),
-    Mutation(
         "a large reading counts as silence",
         "R10",
         _DURABLE + "silence.py",
-        ", once=first)",
-        ")",
+        "        self._deaf = self._hears_one\n",
+        "",
         (_HALF_OPEN + "test_a_reading_that_was_answered_takes_as_long_as_it_does",),
     ),
     Mutation(
-        "what has no deadline waits for ever for a connection that lost its server",
+        "a connection that lost its server is waited for as long as its caller likes, or for ever",
         "R10",
-        _DURABLE + "transactions.py",
-        "            listen(connection)\n",
+        _DURABLE + "silence.py",
+        '    event.listen(heard.sync_engine, "before_cursor_execute", _asks)\n',
         "",
-        (_NEXT + "[purge]",),
+        (_NEXT + "[clock]", _NEXT + "[purge]"),
     ),
     Mutation(
         "a value that is refused makes statements small for everybody",
