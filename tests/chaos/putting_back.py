@@ -36,7 +36,7 @@ _AGES_AGO = {
 
 async def restore_with_command(stage: Stage) -> None:
     """SQL is put back to a backup, and the operator runs ``db restored`` before anybody goes on."""
-    async with _put_back(stage):
+    async with _put_back(stage, unsaid=False):
         await _say_restored(stage)
     await settle(stage)
 
@@ -59,12 +59,12 @@ async def restore_silently(stage: Stage) -> None:
 
 
 @asynccontextmanager
-async def _put_back(stage: Stage) -> AsyncIterator[None]:
+async def _put_back(stage: Stage, *, unsaid: bool = True) -> AsyncIterator[None]:
     """SQL is put back to a backup of some seconds ago; the block runs before anybody goes on."""
     await in_thread(lambda: take_backup(stage))
     await stage.pause(2, 7)
     async with stage.frozen(forgets=False) as client:
-        await put_back(stage, client)
+        await put_back(stage, client, unsaid=unsaid)
         yield
 
 
@@ -83,12 +83,12 @@ def take_backup(stage: Stage) -> None:
     connection.close()
 
 
-async def put_back(stage: Stage, client: Redis) -> None:
-    """Put SQL back to the backup, in one transaction."""
+async def put_back(stage: Stage, client: Redis, *, unsaid: bool) -> None:
+    """Put SQL back to the backup, in one transaction; `unsaid`: nobody is told before work goes on."""
     names = await in_thread(lambda: _tables(stage))
     holder = await in_thread(lambda: _begin(stage, names))
     try:
-        await stage.note_fall(client, _backup_url(stage))
+        await stage.note_fall(client, _backup_url(stage), unsaid=unsaid)
         for name in names:
             await in_thread(lambda name=name: holder.execute(f"DELETE FROM {name}"))  # type: ignore[misc]
             copied = f"INSERT INTO {name} SELECT * FROM {_SCHEMA}.{name}"

@@ -46,6 +46,8 @@ class Dirt:
     """Where SQL was made to forget: what it fell back to.  That a cell was durable before says nothing any more."""
     of_sql: bool = False
     """Whether it was SQL that was made to forget."""
+    unsaid: bool = False
+    """Whether nobody was told of that before work went on."""
 
     def size(self, stored: Mapping[str, Any]) -> int:
         """How many writes that is at most, given what SQL has."""
@@ -114,9 +116,9 @@ def _note_shared(found: Dirt, prefix: str, scope: Hot, stored: Mapping[str, Any]
             found.cells[cell] = number_of(scope.values.get(key))
 
 
-def fall(client: redis.Redis, before: Values, after: Values) -> Dirt:
+def fall(client: redis.Redis, before: Values, after: Values, *, unsaid: bool) -> Dirt:
     """What is lost when SQL falls back from what it has to what a backup has: of what is hot, nothing."""
-    found, hot = Dirt(time.monotonic(), of_sql=True), _hot_scopes(client)
+    found, hot = Dirt(time.monotonic(), of_sql=True, unsaid=unsaid), _hot_scopes(client)
     for cell in sorted(before.keys() | after.keys()):
         if before.get(cell) == after.get(cell) or _scope_of(cell).id in hot:
             continue

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -107,11 +108,14 @@ class Stage:
         self.dirts.append(found)
         self.dirty_at_faults += found.size(self.stored)
 
-    async def note_fall(self, client: Redis, backup: str) -> None:
-        """Note what SQL is about to forget, for a backup at a URL; nothing may be written to it meanwhile."""
+    async def note_fall(self, client: Redis, backup: str, *, unsaid: bool) -> None:
+        """Note what SQL is about to forget, for a backup at a URL; nothing may be written to it meanwhile.
+
+        `unsaid`: nobody is told before work goes on.
+        """
         before = await asyncio.to_thread(stored_cells, self.database)
         after = await asyncio.to_thread(stored_cells, backup)
-        found = await asyncio.to_thread(fall, client, before, after)
+        found = await asyncio.to_thread(partial(fall, unsaid=unsaid), client, before, after)
         self.stored = after
         self.dirts.append(found)
         self.dirty_at_faults += found.size(after)

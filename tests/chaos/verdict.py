@@ -16,6 +16,9 @@ from tests.chaos.snapshot import Dirt, Values
 _DURABLE = "durable"
 """Beside outcomes: what of the acknowledged was shown to be durable."""
 
+_UNNOTICED = 20.0
+"""Seconds after which it was found at the latest that SQL came back older."""
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -70,7 +73,8 @@ class Judge:
         self._writes: dict[str, list[Write]] = defaultdict(list)
         self._items: dict[str, list[Write]] = defaultdict(list)
         self._notes: dict[str, dict[int, tuple[int, Write]]] = defaultdict(dict)
-        self._origins: dict[str, tuple[str, list[Write]]] = {}
+        self._origins: dict[str, tuple[str, list[Write], float]] = {}
+        """Of a fork's cell its parent's, what was written to that, and when the fork was there."""
         self._times: dict[int, int] = {}
         self._sums: dict[str, dict[str, int]] = defaultdict(
             lambda: {OK: 0, UNKNOWN: 0, REFUSED: 0, BROKEN: 0, _DURABLE: 0}
@@ -156,7 +160,7 @@ class Judge:
         parent, child = call.what["fork"]["of"], call.what["fork"]["into"]
         for cell in self._cells_of(parent):
             writes, into = list(self._writes[cell]), child + cell.removeprefix(parent)
-            self._origins[into] = cell, writes
+            self._origins[into] = cell, writes, call.ended_at
             for number, value in enumerate(sorted(self._possible(writes), key=str)):
                 self._writes[into].append(_write(call, value, UNKNOWN if number else OK))
 
@@ -223,8 +227,15 @@ class Judge:
             cell, writes, dirts
         ):
             return True
-        origin, before = self._origins.get(cell, ("", []))
-        return bool(origin) and self._is_excused(origin, value, before, dirts)
+        origin, before, made = self._origins.get(cell, ("", [], inf))
+        if not origin:
+            return False
+        return self._is_unknown_space(cell, value, made) or self._is_excused(origin, value, before, dirts)
+
+    def _is_unknown_space(self, cell: str, value: int | None, made: float) -> bool:
+        """Whether a fork lacks a namespace that SQL had been made to forget, which nobody had found yet."""
+        of_space = value is None and "/" in cell.rsplit("|", 1)[1]
+        return of_space and any(one.unsaid and one.at < made < one.at + _UNNOTICED for one in self._dirts)
 
     @staticmethod
     def _was_forgotten(cell: str, wanted: set[int | None], dirts: Sequence[Dirt]) -> bool:
