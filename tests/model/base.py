@@ -229,7 +229,7 @@ class ModelMachine(RuleBasedStateMachine):
         self.lab.end_loaders()
         away, lose = self.lab.switch.away, "" if hold is not None else lose
         agent.gate.lose = lose
-        self.calls[agent] = Call(judge, away=away or bool(lose), effect=effect)
+        self.calls[agent] = Call(judge, away=away or bool(lose), loses=bool(lose), effect=effect)
         self.lab.run(agent.begin(_hurried(run) if away else run))
         self.advance(agent, TO_THE_END if hold is None else hold)
 
@@ -243,10 +243,10 @@ class ModelMachine(RuleBasedStateMachine):
             if task.done():
                 break
             self.lab.run(agent.step(which))
-            effect = self.calls[agent].effect
-            if effect is not None:
-                self._take(effect(self.world))
-            if not task.done():
+            call = self.calls[agent]
+            if call.effect is not None:
+                self._take(call.effect(self.world))
+            if not task.done() and (agent.gate.lose or not call.loses):
                 self._settle()
         assert task.done() or steps < TO_THE_END, "a call does not end"
         if task.done():

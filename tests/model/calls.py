@@ -68,6 +68,8 @@ class Call:
     judge: Judge
     worlds: list[World] = field(default_factory=list)
     away: bool = False
+    loses: bool = False
+    """Whether an answer is lost on the way: what it did is there before the call is over."""
     effect: Effect | None = None
     """Of a call that goes on after it has changed something."""
 
