@@ -52,7 +52,7 @@ class RawLetter:
     def is_due(self, now: int) -> bool:
         """Whether it is to be tried again: after ten minutes, then after as long as it has been refused, a day at most.
 
-        What SQL may have taken is settled at once; what is dated ahead was refused before the clock was set back.
+        What SQL may have taken is tried without a pause; what is dated ahead was refused before the clock was set back.
         """
         pause = min(max(self.refused_at - self.revision, _FIRST_RETRY), _LAST_RETRY)
         return self.older or not 0 <= now - self.refused_at < pause
