@@ -99,7 +99,7 @@ def _parts(places: SessionPlaces, state: Mapping[str, Json]) -> dict[KeyScope, P
 
 def _check_limits(operations: Mapping[KeyScope, Sequence[Operation]]) -> None:
     """What is private comes in pieces, if it is much; what is shared, or `temp:`, has to go into one script."""
-    check_call(changes for scope, changes in operations.items() if scope is not KeyScope.SESSION)
+    check_call([changes for scope, changes in operations.items() if scope is not KeyScope.SESSION])
     own = operations[KeyScope.SESSION]
     if len(own) > MAX_SCOPE_KEYS or size_of([own]) > MAX_SCOPE_BYTES:
         raise LimitExceededError(

@@ -256,21 +256,17 @@ class Handle(ABC):
         await self._read_whole([self._own])
         return {key: self._known.values[key] for key in self._known.keys_of(self._own)}
 
-    async def _call(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        outcome = await self._perform(attempt)
-        await self._used()
-        return outcome
-
-    async def _perform(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _call(self, attempt: Callable[[], Awaitable[T]], take: Callable[[T], None] | None = None) -> T:
+        """What a call brought; `take` remembers it, before a caller that is cancelled can miss it."""
         try:
-            return await self._tiers.perform(attempt)
+            outcome = await self._tiers.perform(attempt)
         except Gone:
             raise self.gone() from None
-
-    async def _used(self) -> None:
-        """The session, if the handle is of one, is in use."""
+        if take is not None:
+            take(outcome)
         if self._in_use is not None and self._tiers.usage.needed:
             await self._in_use.note(self._tiers)
+        return outcome
 
     # ---- writing
 
@@ -399,15 +395,15 @@ class Handle(ABC):
                 await pressure.admit()
             return await hot.write(sent, self._lease)
 
-        began = self._known.begin()
-        try:
-            outcome = await self._perform(attempt)
+        def take(outcome: Written | Refused) -> None:
             if isinstance(outcome, Written):
                 self._note(parts, outcome, began)
+
+        began = self._known.begin()
+        try:
+            return await self._call(attempt, take)
         finally:
             self._known.end(began)
-        await self._used()  # what was written is remembered by now, should the caller be cancelled meanwhile
-        return outcome
 
     def _parts(self, changes: Mapping[KeyScope, list[Operation]], if_revision: bytes = b"") -> dict[KeyScope, Part]:
         """The first scope's life is checked by every write, and the revision of the handle's own."""

@@ -5,15 +5,13 @@ Redis does one thing at a time, and a call is one script: its size is limited, s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from sessioncache.errors import LimitExceededError
 from sessioncache.hot.calls import Operation
-from sessioncache.settings import MAX_CALL_BYTES, MAX_CALL_KEYS, MAX_FORK_NAMESPACES, MAX_VALUE_BYTES
+from sessioncache.settings import MAX_CALL_BYTES, MAX_CALL_KEYS, MAX_FORK_NAMESPACES
 
 _SPLIT = "nothing was written: split the call into several"
-_FEW = MAX_CALL_BYTES // MAX_VALUE_BYTES
-"""Values that are within the limit of bytes, however large each of them is."""
 
 
 def is_within(keys: int, size: int) -> bool:
@@ -31,12 +29,9 @@ def check_size(keys: int, size: int) -> None:
         )
 
 
-def check_call(changes: Iterable[Sequence[Operation]]) -> None:
+def check_call(changes: Collection[Sequence[Operation]]) -> None:
     """The same of the operations of a call, in all scopes together."""
-    parts = tuple(changes)
-    keys = sum(map(len, parts))
-    if keys > _FEW:
-        check_size(keys, size_of(parts))
+    check_size(sum(map(len, changes)), size_of(changes))
 
 
 def check_fork(namespaces: int) -> None:
@@ -50,4 +45,4 @@ def check_fork(namespaces: int) -> None:
 
 def size_of(parts: Iterable[Sequence[Operation]]) -> int:
     """Bytes of the values that operations write."""
-    return sum(len(operation.text) for operations in parts for operation in operations)
+    return sum([len(operation.text) for operations in parts for operation in operations])

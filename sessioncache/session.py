@@ -313,7 +313,7 @@ class Session(Handle):
             outcome = await work
         except Gone:
             raise self.gone() from None
-        await self._used()
+        await self._in_use.note(self._tiers)
         return outcome
 
     def _noticed(self, content: Content) -> None:
@@ -347,7 +347,7 @@ async def open_session(
     plan = tiers.hot.plan(wanted)
     contents = await tiers.perform(lambda: tiers.hot.read_whole(plan))
     session = Session.read(tiers, open_ledger, places, dict(zip(places.by_scope, contents, strict=True)))
-    await session._used()
+    await session._in_use.note(tiers)
     return session
 
 

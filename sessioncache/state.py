@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sessioncache.errors import DamagedValueError
 from sessioncache.hot.calls import Content, WrittenPart
 from sessioncache.names import KeyScope
 from sessioncache.revisions import DIGITS, ZERO
@@ -33,7 +34,11 @@ class State(Mapping[str, Any]):
         self._session_id = session_id
 
     def __getitem__(self, key: str) -> Any:
-        return decode_entry(self._values[key], key, self._session_id)
+        value = self._values[key]
+        try:
+            return decode_entry(value)
+        except DamagedValueError:  # said again, with names
+            return decode_entry(value, key, self._session_id)
 
     def __iter__(self) -> Iterator[str]:
         return iter(tuple(self._values))
@@ -52,20 +57,7 @@ class State(Mapping[str, Any]):
 class _Layer:
     """The keys of one scope: a reading, taken apart when it is looked at, and what was told since."""
 
-    __slots__ = (
-        "_content",
-        "_late",
-        "_prefix",
-        "_values",
-        "cleared",
-        "cleared_at",
-        "dead",
-        "held",
-        "is_large",
-        "is_steady",
-        "revision",
-        "told",
-    )
+    __slots__ = ("_content", "_late", "_prefix", "_values", "dead", "held", "is_large", "is_steady", "revision", "told")
 
     def __init__(self, prefix: str, content: Content | None = None, version: bytes = b"") -> None:
         self._prefix, self._content = prefix, content
@@ -73,18 +65,18 @@ class _Layer:
         self._late: dict[str, bytes | None] = {}
         self.held = version
         """The version of the scope that all of this is as new as; empty where that is not known."""
-        self.revision = content.revision if content is not None else ZERO
-        """The revision of the scope's values that all of this stands for."""
         self.told = 0
         """When that version was told."""
-        self.cleared, self.cleared_at = b"", 0
-        """The version to which the handle cleared the scope, and when that was told."""
         self.dead = b""
         """What the reading has below this revision was cleared since."""
         self.is_steady = False
         """Whether the scope was found as it had been when it was read last."""
-        self.is_large = content is not None and content.size > _LARGE
+        self.is_large = False
         """Whether reading it again costs more than asking whether there is anything to read."""
+        self.revision = ZERO
+        """The revision of the scope's values that all of this stands for."""
+        if content is not None:
+            self.revision, self.is_large = content.revision, content.size > _LARGE
 
     @property
     def values(self) -> dict[str, bytes]:
@@ -109,7 +101,6 @@ class _Layer:
     def copy(self) -> _Layer:
         other = _Layer(self._prefix, version=self.held)
         other._values, other.told, other.revision = self.values.copy(), self.told, self.revision
-        other.cleared, other.cleared_at = self.cleared, self.cleared_at
         other.is_steady, other.is_large = self.is_steady, self.is_large
         return other
 
@@ -121,15 +112,17 @@ class Known:
     a call brings that began before another one wrote the key counts only if it is newer.
     """
 
-    __slots__ = ("_count", "_last_write", "_layers", "_merged", "_under_way", "_written")
+    __slots__ = ("_cleared", "_count", "_last_write", "_layers", "_merged", "_under_way", "_written")
 
     def __init__(self) -> None:
         self._layers: dict[KeyScope, _Layer] = {}
         self._merged: dict[str, bytes] | None = {}
         self._written: dict[str, tuple[int, bytes, KeyScope]] = {}
         """What calls under way have to be told of writes that they may not have seen."""
-        self._under_way: dict[int, int] = {}
-        """When calls began that have not ended -> how many."""
+        self._cleared: dict[KeyScope, tuple[bytes, int]] = {}
+        """The version to which the handle cleared a scope, and when that was told."""
+        self._under_way: list[int] = []
+        """When calls began that have not ended."""
         self._count = self._last_write = 0
 
     @property
@@ -147,20 +140,16 @@ class Known:
 
     def begin(self) -> int:
         """A call begins; what it brings is told with this, and that it has ended (`end`)."""
-        self._under_way[self._count] = self._under_way.get(self._count, 0) + 1
+        self._under_way.append(self._count)
         return self._count
 
     def end(self, began: int) -> None:
         """A call has ended, whatever came of it: writes that no call under way need be told of are forgotten."""
-        under_way = self._under_way
-        if under_way[began] > 1:
-            under_way[began] -= 1
-            return
-        del under_way[began]
-        if not under_way:
+        self._under_way.remove(began)
+        if not self._under_way:
             self._written.clear()
         elif len(self._written) > _MANY_WRITTEN:
-            oldest = min(under_way)
+            oldest = min(self._under_way)
             self._written = {key: one for key, one in self._written.items() if one[0] > oldest}
 
     def versions(self) -> dict[KeyScope, bytes]:
@@ -174,20 +163,20 @@ class Known:
         """A write set a key, or deleted it (None)."""
         layer = self._layer(scope)
         is_known = layer.told > began and revision <= layer.held[-DIGITS:]  # to who read the scope since
-        if is_known or self._is_overtaken(began, key, revision) or revision < _cleared_since(layer, began):
+        if is_known or self._is_overtaken(began, key, revision) or revision < self._cleared_since(scope, began):
             return
         self._count = self._last_write = self._count + 1
         self._written[key] = (self._count, revision, scope)
-        self._put(scope, key, None if text is None else revision + text)
+        self._put(layer, key, None if text is None else revision + text)
 
     def clear(self, began: int, scope: KeyScope, done: WrittenPart, revision: bytes) -> None:
         """A write cleared a scope: what calls under way bring of it from before is dead, whatever key it is of."""
         layer, version = self._layer(scope), done.incarnation + revision
         for key in list(layer.values):
             self.write(began, scope, key, revision, None)
-        if not _is_older(version, layer.cleared):
+        if not _is_older(version, self._cleared.get(scope, (b"", 0))[0]):
             self._count += 1
-            layer.cleared, layer.cleared_at = version, self._count
+            self._cleared[scope] = version, self._count
 
     def revision(self, scope: KeyScope) -> bytes:
         """The revision of a scope's values that its keys stand for."""
@@ -207,17 +196,17 @@ class Known:
         layer.held = done.incarnation + revision if is_next else b""
         if layer.revision == done.values_before:
             layer.revision = revision
-        self._tell(layer)
+        self._count = layer.told = self._count + 1
 
     def read(self, began: int, scope: KeyScope, key: str, value: bytes | None, version: bytes) -> None:
         """A reading of a version of a scope found a key, or did not (None)."""
         layer = self._layer(scope)
         if _is_outdated(layer, began, version):
             return
-        if value is not None and value < _cleared_since(layer, began, version[:-DIGITS]):
+        if value is not None and value < self._cleared_since(scope, began, version[:-DIGITS]):
             value = None
         if not self._is_overtaken(began, key, value[:DIGITS] if value else b""):
-            self._put(scope, key, value)
+            self._put(layer, key, value)
 
     def replace(self, began: int, scope: KeyScope, prefix: str, content: Content) -> None:
         """A reading found these keys of a scope and no others."""
@@ -227,11 +216,10 @@ class Known:
         layer = _Layer(prefix, content, version)
         if before is not None:
             layer.is_steady = before.held == version != b""
-            layer.cleared, layer.cleared_at = before.cleared, before.cleared_at
-            layer.dead = _cleared_since(before, began, content.incarnation)
+            layer.dead = self._cleared_since(scope, began, content.incarnation)
             if self._last_write > began:
                 self._keep_newer(began, scope, before, layer)
-        self._tell(layer)
+        self._count = layer.told = self._count + 1
         self._layers[scope], self._merged = layer, None
 
     def confirm(self, scope: KeyScope) -> None:
@@ -244,8 +232,8 @@ class Known:
             if where is scope and count > began and read_at < revision:
                 layer.put(key, before.values.get(key))
 
-    def _put(self, scope: KeyScope, key: str, value: bytes | None) -> None:
-        self._layer(scope).put(key, value)
+    def _put(self, layer: _Layer, key: str, value: bytes | None) -> None:
+        layer.put(key, value)
         if self._merged is None:
             return
         if value is None:
@@ -254,33 +242,32 @@ class Known:
             self._merged[key] = value
 
     def _layer(self, scope: KeyScope) -> _Layer:
-        if scope not in self._layers:
-            self._layers[scope] = _Layer("")
-        return self._layers[scope]
-
-    def _tell(self, layer: _Layer) -> None:
-        self._count += 1
-        layer.told = self._count
+        layer = self._layers.get(scope)
+        if layer is None:
+            layer = self._layers[scope] = _Layer("")
+        return layer
 
     def _is_overtaken(self, began: int, key: str, revision: bytes) -> bool:
         """Whether a newer write of the key was told after a call had begun."""
         count, written, _ = self._written.get(key, (0, b"", None))
         return count > began and written > revision
 
+    def _cleared_since(self, scope: KeyScope, began: int, incarnation: bytes | None = None) -> bytes:
+        """The revision of a clear that was told after a call had begun; empty: none was, or in another incarnation."""
+        if not self._cleared:
+            return b""
+        cleared, told = self._cleared.get(scope, (b"", 0))
+        if told <= began or incarnation not in (None, cleared[:-DIGITS]):
+            return b""
+        return cleared[-DIGITS:]
+
     def copy(self) -> Known:
         """The same, to go its own way from here."""
         other = Known()
         other._layers = {scope: layer.copy() for scope, layer in self._layers.items()}
-        other._merged, other._written = None, self._written.copy()
+        other._merged, other._written, other._cleared = None, self._written.copy(), self._cleared.copy()
         other._count, other._last_write = self._count, self._last_write
         return other
-
-
-def _cleared_since(layer: _Layer, began: int, incarnation: bytes | None = None) -> bytes:
-    """The revision of a clear that was told after a call had begun; empty where there was none, or in another one."""
-    if layer.cleared_at <= began or incarnation not in (None, layer.cleared[:-DIGITS]):
-        return b""
-    return layer.cleared[-DIGITS:]
 
 
 def _is_outdated(layer: _Layer, began: int, version: bytes) -> bool:

@@ -102,7 +102,10 @@ class Tiers:
         self.home.check()
         with within(self.settings.timeout):
             try:
-                result = await self._repeated(attempt)
+                try:
+                    result = await self._prepared(attempt)
+                except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+                    result = await self._again(attempt, error)
             except HotTierUnavailableError as error:
                 if is_repeatable(error):
                     self._outages.away(REDIS, str(error))
@@ -111,13 +114,12 @@ class Tiers:
             self._outages.back(REDIS)
         return result
 
-    async def _repeated(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        try:
-            return await self._prepared(attempt)
-        except (HotTierUnavailableError, DurableTierUnavailableError) as error:
-            if not _may_repeat(error) or is_final(error, 1) or seconds_left() <= 0:
-                raise
-            first = error
+    async def _again(
+        self, attempt: Callable[[], Awaitable[T]], first: HotTierUnavailableError | DurableTierUnavailableError
+    ) -> T:
+        """Try again what failed first, as long as there is time and it can help."""
+        if not _may_repeat(first) or is_final(first, 1) or seconds_left() <= 0:
+            raise first
         out_of_time = stop_before_delay(seconds_left())
         retrying = AsyncRetrying(
             retry=retry_if_exception(_may_repeat),

@@ -37,6 +37,8 @@ _TOO_LARGE = 10**MAX_INTEGER_DIGITS
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 _SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_TEXT = slice(DIGITS, None)
+"""The text of an entry, which may be dated."""
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PLAIN = frozenset({str, bool, type(None)})
 
@@ -89,13 +91,13 @@ def _unfit(what: str, given: object, wanted: str) -> InvalidValueError:
     return InvalidValueError(f"{what} must be {wanted}, not {kind}", path=what, type_name=kind)
 
 
-def decode_entry(value: bytes, key: str, session_id: str) -> Any:
+def decode_entry(value: bytes, key: str = "", session_id: str = "") -> Any:
     """The value of an entry as Redis holds it: nine digits of revision and the text, which may be dated.
 
     DamagedValueError, which names key and session, and quotes nothing.
     """
     try:
-        return _decode(value[DIGITS:] if value[DIGITS] != DATE_MARK else json_of(value, DIGITS))
+        return _decode(value[_TEXT] if value[DIGITS] != DATE_MARK else json_of(value, DIGITS))
     except _UNREADABLE:
         return _decode_slowly(json_of(value, DIGITS), key, session_id)
 

@@ -213,13 +213,14 @@ class Wanted(NamedTuple):
 class Content:
     """What one scope holds, or those of its keys that were asked for."""
 
-    __slots__ = ("_entries", "fields", "incarnation")
+    __slots__ = ("_entries", "_size", "fields", "incarnation")
 
     def __init__(self, incarnation: bytes, fields: dict[bytes, bytes]) -> None:
         self.incarnation = incarnation
         self.fields = fields
         """As Redis holds them: head fields, and ``=`` with the key -> nine digits of revision and the text."""
         self._entries: dict[str, bytes] | None = None
+        self._size = -1
 
     @property
     def version(self) -> bytes:
@@ -240,8 +241,10 @@ class Content:
     @property
     def size(self) -> int:
         """Bytes of values, about."""
-        told = self.fields.get(b"z")
-        return int(told) if told else sum(map(len, self.fields.values()))
+        if self._size < 0:
+            told = self.fields.get(b"z")
+            self._size = int(told) if told else sum(map(len, self.fields.values()))
+        return self._size
 
     @property
     def entries(self) -> dict[str, bytes]:

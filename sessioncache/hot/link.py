@@ -174,9 +174,11 @@ class HotLink:
             except asyncio.CancelledError:
                 line.give_up(exchange)
                 raise
-            if any(isinstance(answer, ELSEWHERE) for answer in answers):
-                self._leave(line)
-                _check_served(answers)
+            for answer in answers:
+                if isinstance(answer, ELSEWHERE):
+                    self._leave(line)
+                    _check_served(answers)
+                    break
             return answers
 
     def when_left(self, tell: Callable[[], None]) -> None:

@@ -42,9 +42,9 @@ class Once:
             check_owner(incarnation.decode(), self.database)
             self._incarnations[bucket] = incarnation
 
-    async def call(self, script: Script, place: Place, keys: Sequence[bytes], build: Build) -> Reply:
+    def call(self, script: Script, place: Place, keys: Sequence[bytes], build: Build) -> Awaitable[Reply]:
         """The reply of a script that changes something.  OutcomeUnknownError where it cannot be told whether it did."""
-        return await self._call(self._link.call, script, place, keys, build)
+        return self._call(self._link.call, script, place, keys, build)
 
     async def call_beside(
         self,

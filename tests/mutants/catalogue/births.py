@@ -160,7 +160,7 @@ MUTATIONS = (
         "a create has no limit for what is shared",
         "R12",
         "sessioncache/creation.py",
-        "    check_call(changes for scope, changes in operations.items() if scope is not KeyScope.SESSION)\n",
+        "    check_call([changes for scope, changes in operations.items() if scope is not KeyScope.SESSION])\n",
         "",
         (_CLIENT + "what_is_shared_has_the_limits_of_a_call",),
     ),

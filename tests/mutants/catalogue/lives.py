@@ -247,7 +247,7 @@ MUTATIONS = (
         "a new handle is no use",
         "R14",
         "sessioncache/session.py",
-        "    await session._used()\n    return session\n",
+        "    await session._in_use.note(tiers)\n    return session\n",
         "    return session\n",
         (_RETENTION + "whatever_a_handle_does_keeps_its_session",),
     ),

@@ -45,8 +45,8 @@ MUTATIONS = (
             (
                 "measured scope by scope",
                 "sessioncache/limits.py",
-                "    keys = sum(map(len, parts))\n",
-                "    keys = max(map(len, parts))\n",
+                "check_size(sum(map(len, changes)), ",
+                "check_size(max(map(len, changes)), ",
                 "unit/test_limits.py::test_all_scopes_of_a_call_count_together",
             ),
             (
