@@ -131,7 +131,7 @@ class Session(Handle):
     @property
     def info(self) -> SessionInfo:
         """What lists show of the session, as last read by this handle plus its own writes."""
-        return info_of(head_of(self._head))
+        return info_of(head_of(self._head.copy()))  # all of one moment, whatever thread asks
 
     @property
     def id(self) -> str:

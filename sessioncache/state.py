@@ -112,7 +112,7 @@ class Known:
     a call brings that began before another one wrote the key counts only if it is newer.
     """
 
-    __slots__ = ("_cleared", "_count", "_last_write", "_layers", "_merged", "_under_way", "_written")
+    __slots__ = ("_cleared", "_count", "_last_write", "_layers", "_merged", "_under_way", "_written", "changes")
 
     def __init__(self) -> None:
         self._layers: dict[KeyScope, _Layer] = {}
@@ -124,6 +124,8 @@ class Known:
         self._under_way: list[int] = []
         """When calls began that have not ended."""
         self._count = self._last_write = 0
+        self.changes = 0
+        """Grows with every change of the keys, and before any of it is to be seen."""
 
     @property
     def values(self) -> dict[str, bytes]:
@@ -180,7 +182,8 @@ class Known:
 
     def revision(self, scope: KeyScope) -> bytes:
         """The revision of a scope's values that its keys stand for."""
-        return self._layer(scope).revision
+        layer = self._layers.get(scope)  # makes none: other threads ask, too
+        return ZERO if layer is None else layer.revision
 
     def born(self, scope: KeyScope, revision: bytes) -> None:
         """A scope came into being with a write that is told of next."""
@@ -220,6 +223,7 @@ class Known:
             if self._last_write > began:
                 self._keep_newer(began, scope, before, layer)
         self._count = layer.told = self._count + 1
+        self.changes += 1
         self._layers[scope], self._merged = layer, None
 
     def confirm(self, scope: KeyScope) -> None:
@@ -233,6 +237,7 @@ class Known:
                 layer.put(key, before.values.get(key))
 
     def _put(self, layer: _Layer, key: str, value: bytes | None) -> None:
+        self.changes += 1
         layer.put(key, value)
         if self._merged is None:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from sessioncache import handle as asynchronous
 from sessioncache import namespace as asynchronous_namespace
@@ -78,6 +78,14 @@ async def _left(
     return await manager.__aexit__(kind, error, trace)
 
 
+class _Seen(NamedTuple):
+    """The state as it was between two steps of the portal: other threads could see it half made."""
+
+    changes: int
+    """How often it had changed by then: as long as it is that often, it is the same."""
+    state: State
+
+
 class Handle(Generic[H]):
     """What sessions and shared scopes have in common.
 
@@ -89,6 +97,7 @@ class Handle(Generic[H]):
         self._owner = owner
         self._handle = handle
         self._of = owner.current()
+        self._seen: _Seen | None = None
 
     @property
     def _async(self) -> H:
@@ -115,7 +124,13 @@ class Handle(Generic[H]):
     @property
     @like(asynchronous.Handle.state)
     def state(self) -> State:
-        return self._handle.state.frozen()
+        seen = self._seen
+        if seen is None or seen.changes != self._handle._known.changes:
+            seen = self._seen = portal().look(self._look)
+        return seen.state
+
+    def _look(self) -> _Seen:
+        return _Seen(self._handle._known.changes, self._handle.state.frozen())
 
     @property
     @like(asynchronous.Handle.revision)

@@ -90,6 +90,15 @@ class Portal:
             raise ConfigurationError("the synchronous API was called at the end of the process, or by its own thread")
         return _Call(self, work).result()
 
+    def look(self, found: Callable[[], T]) -> T:
+        """What a function finds that is run on the loop's thread, between two steps of the tasks.
+
+        At the end of the process there is no loop to ask, and nothing changes any more.
+        """
+        if self.ended or threading.current_thread() is self._thread:
+            return found()
+        return self.call(_result_of(found))
+
     def rest(self) -> None:
         """Get ready for a fork: stop where nothing is open that it would corrupt."""
         if self.ended or threading.current_thread() is self._thread:
@@ -140,6 +149,10 @@ class Portal:
                 await act(guest)
             except Exception as error:
                 logger.debug("closing a connection failed: %s", type(error).__name__)
+
+
+async def _result_of(function: Callable[[], T]) -> T:
+    return function()
 
 
 class _Call(Generic[T]):

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+from unittest.mock import patch
 
 from sessioncache.errors import ConfigurationError, FlushTimeoutError, SessionCacheError
+from sessioncache.names import KeyScope
 from sessioncache.sync import SessionCache
+from sessioncache.sync.portal import portal
 from tests.helpers import Urls, drain, evict
 from tests.waiting import stretched, wait_until
 
@@ -82,6 +88,94 @@ def test_state_can_be_looked_at_while_other_threads_write(small_cache: SessionCa
         assert dict(session.state)["always"] is True
     writer.join()
     assert dict(session.state) == {"always": True}
+
+
+def test_the_state_never_shows_a_part_of_a_call(small_cache: SessionCache) -> None:
+    session = small_cache.create("ada", state={"a": 1, "b": 1})
+    amid, go_on = threading.Event(), threading.Event()
+    full = session._handle._full
+
+    def stopping(scope: KeyScope, name: str) -> str:
+        if name == "b":  # `a` has been noted by then
+            amid.set()
+            go_on.wait(30)
+        return full(scope, name)
+
+    with patch.object(session._handle, "_full", stopping), ThreadPoolExecutor(2) as pool:
+        try:
+            writing = pool.submit(session.update, {"a": 2, "b": 2})
+            assert amid.wait(stretched(5))
+            reading = pool.submit(lambda: dict(session.state))
+            with suppress(TimeoutError):
+                reading.result(0.3)  # it must not be there yet
+        finally:
+            go_on.set()
+        assert reading.result(stretched(5)) == {"a": 2, "b": 2}
+        writing.result(stretched(5))
+
+
+def test_the_state_is_whole_while_other_threads_read_it_anew(small_cache: SessionCache) -> None:
+    keys = {f"k{n}": n for n in range(200)} | {"user:a": 1, "app:b": 2, "temp:c": 3}
+    session = small_cache.create("ada", session_id="s1", state=keys)
+    other, stop = small_cache.get("ada", "s1"), threading.Event()
+
+    def until_stopped(call: Callable[[], object]) -> None:
+        while not stop.is_set():
+            call()
+
+    interval = sys.getswitchinterval()
+    with ThreadPoolExecutor(3) as pool:
+        try:
+            sys.setswitchinterval(0.00005)
+            others = [pool.submit(until_stopped, session.refresh) for _ in range(2)]
+            others.append(pool.submit(until_stopped, lambda: other.increment("k0")))
+            for _ in range(3_000):
+                assert session.state.keys() == keys.keys()
+        finally:
+            sys.setswitchinterval(interval)
+            stop.set()
+        for one in others:
+            one.result()
+
+
+def test_the_state_is_handed_on_as_long_as_it_is_the_same(small_cache: SessionCache) -> None:
+    session = small_cache.create("ada", session_id="s1", state={"a": 1})
+    first = session.state
+    assert session.state is first
+    small_cache.get("ada", "s1").set("a", 2)
+    assert session.get("a") == 2
+    assert (session.state["a"], first["a"]) == (2, 1)
+    small_cache.get("ada", "s1").set("a", 3)
+    session.refresh()
+    assert session.state["a"] == 3
+
+
+class _Moving(dict[bytes, bytes]):
+    """A head of which another thread changes more with every field that is looked at."""
+
+    def get(self, name: bytes, default: Any = None) -> Any:
+        count = b"%d" % (int(self[b"m"]) + 1)
+        self.update({b"m": count, b"k": count})
+        return super().get(name, default)
+
+
+def test_what_is_told_of_a_session_is_of_one_moment(small_cache: SessionCache) -> None:
+    session = small_cache.create("ada")
+    session.touch(messages=1, tokens=1)
+    session._handle._head = _Moving(session._handle._head)
+    info = session.info
+    assert info.message_count == info.token_total
+
+
+def test_state_is_there_on_the_thread_of_the_portal_too(small_cache: SessionCache) -> None:
+    session = small_cache.create("ada", state={"a": 1})
+    assert portal().look(lambda: dict(session.state)) == {"a": 1}
+
+
+def test_state_is_there_at_the_end_of_the_process_too(small_cache: SessionCache) -> None:
+    session = small_cache.create("ada", state={"a": 1})
+    with patch.object(portal(), "ended", True):
+        assert dict(session.state) == {"a": 1}
 
 
 def test_threads_that_connect_at_once_have_one_portal(small_urls: Urls) -> None:

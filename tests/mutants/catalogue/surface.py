@@ -7,9 +7,61 @@ from tests.mutants.mutation import Mutation
 _CAUSES = "client/test_redis_causes.py::"
 _ACCESS = "client/test_access_list.py::"
 _HOT = "sessioncache/hot/"
+_THREADS = "sync/test_threads.py::"
 _ODD = "unit/test_odd_arguments.py::test_what_cannot_be_used_is_refused_by_an_error_of_the_tree"
 
 MUTATIONS = (
+    Mutation(
+        "a thread looks at the state amid a step of the portal",
+        "R5",
+        "sessioncache/sync/handle.py",
+        "portal().look(self._look)",
+        "self._look()",
+        (_THREADS + "test_the_state_never_shows_a_part_of_a_call",),
+    ),
+    Mutation(
+        "the state that was seen is taken for the state that is",
+        "R5",
+        "sessioncache/sync/handle.py",
+        "seen.changes != self._handle._known.changes",
+        "False",
+        (_THREADS + "test_the_state_is_handed_on_as_long_as_it_is_the_same",),
+    ),
+    Mutation(
+        "that a key has another value is no change",
+        "R5",
+        "sessioncache/state.py",
+        "        self.changes += 1\n        layer.put(key, value)\n",
+        "        layer.put(key, value)\n",
+        (_THREADS + "test_the_state_is_handed_on_as_long_as_it_is_the_same",),
+    ),
+    Mutation(
+        "that a scope was read is no change",
+        "R5",
+        "sessioncache/state.py",
+        "        self.changes += 1\n        self._layers[scope], self._merged",
+        "        self._layers[scope], self._merged",
+        (_THREADS + "test_the_state_is_handed_on_as_long_as_it_is_the_same",),
+    ),
+    Mutation(
+        "what is told of a session is put together while it changes",
+        "R5",
+        "sessioncache/session.py",
+        "head_of(self._head.copy())",
+        "head_of(self._head)",
+        (_THREADS + "test_what_is_told_of_a_session_is_of_one_moment",),
+    ),
+    Mutation(
+        "the state is asked of a portal that has ended",
+        "R5",
+        "sessioncache/sync/portal.py",
+        "        if self.ended or threading.current_thread() is self._thread:\n            return found()\n",
+        "",
+        (
+            _THREADS + "test_state_is_there_on_the_thread_of_the_portal_too",
+            _THREADS + "test_state_is_there_at_the_end_of_the_process_too",
+        ),
+    ),
     Mutation(
         "a wake-up that is forbidden ends the write",
         "R1",
