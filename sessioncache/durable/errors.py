@@ -43,13 +43,15 @@ class Verdict:
     """Whether it may be of what this transaction touches, while others can be committed."""
     cause: str = ""
     """The kind of an outage for those who react to it: `LOGIN`, `RIGHTS`, `SCHEMA`."""
+    inherited: bool = False
+    """Whether a setting may be why that counts for connections from their beginning: others than this may do better."""
 
 
 LOGIN, RIGHTS, SCHEMA = "login", "rights", "schema"
 _UPGRADE = "the database lacks our tables, or they are not this version's: run `sessioncache db upgrade`"
 _LOGIN = Verdict("it refuses the user name or password", cause=LOGIN)
-_RIGHTS = Verdict("our role lacks a right: `sessioncache doctor` names it", partial=True, cause=RIGHTS)
-_SCHEMA = Verdict(_UPGRADE, partial=True, cause=SCHEMA)
+_RIGHTS = Verdict("our role lacks a right: `sessioncache doctor` names it", partial=True, cause=RIGHTS, inherited=True)
+_SCHEMA = Verdict(_UPGRADE, partial=True, cause=SCHEMA, inherited=True)
 _UNKNOWN = Verdict("", partial=True)
 
 # By SQLSTATE, or the beginning of it: the longest that fits counts.
@@ -58,7 +60,7 @@ _BY_STATE: Mapping[str, Verdict] = {
     "23": Verdict("a constraint is violated", refused=True),
     "08": Verdict("the connection broke"),
     "0A": Verdict("it cannot do what is asked for", partial=True),
-    "25006": Verdict("it is read-only"),
+    "25006": Verdict("it is read-only", inherited=True),
     "25P03": Verdict("it ended a transaction that was idle for too long", partial=True),
     "25P04": Verdict("it ended a transaction that took too long", partial=True),
     "28": _LOGIN,
@@ -72,14 +74,15 @@ _BY_STATE: Mapping[str, Verdict] = {
     "42P01": _SCHEMA,
     # What is too large may be one value, for an index of the operator's own: it says nothing of the value as such, and
     # goes with the index.
-    "54": Verdict("a limit of the server is exceeded", partial=True),
+    "54": Verdict("a limit of the server is exceeded", partial=True, inherited=True),
     "53100": Verdict("its disk is full", partial=True),
     "53200": Verdict("it is out of memory", partial=True),
     "53300": Verdict("it has too many connections"),
+    "53400": Verdict("a limit of the server is exceeded", partial=True, inherited=True),
     "53": Verdict("it lacks resources", partial=True),
     "55": Verdict("something is not in a state for it", partial=True),
     "55P03": Verdict("others hold a lock for too long", partial=True),
-    "57014": Verdict("a statement took too long, or was cancelled", partial=True),
+    "57014": Verdict("a statement took too long, or was cancelled", partial=True, inherited=True),
     "57P": Verdict("it is starting, or shutting down"),
     "58": Verdict("its files or its disk fail", partial=True),
     "P0": Verdict("a trigger or function of the database fails", partial=True),
@@ -92,7 +95,7 @@ _BY_CODE: Mapping[int, Verdict] = {
     sqlite3.SQLITE_TOOBIG: Verdict("a value is too large", refused=True),
     sqlite3.SQLITE_BUSY: Verdict("others hold it for too long"),
     sqlite3.SQLITE_LOCKED: Verdict("others hold it for too long"),
-    sqlite3.SQLITE_READONLY: Verdict("it is read-only"),
+    sqlite3.SQLITE_READONLY: Verdict("it is read-only", inherited=True),
     sqlite3.SQLITE_PERM: Verdict("the file may not be opened"),
     sqlite3.SQLITE_AUTH: _RIGHTS,
     sqlite3.SQLITE_FULL: Verdict("its disk is full"),
@@ -146,6 +149,12 @@ def translated() -> Iterator[None]:
         raise
     except _DRIVERS_ERRORS as exc:
         raise _translation(exc) from None
+
+
+def is_inherited(error: DBAPIError) -> bool:
+    """Whether the connection may have met it for a setting that it began with, and that others need not have."""
+    cause = error.orig
+    return cause is not None and _verdict(cause, getattr(cause, "sqlstate", None)).inherited
 
 
 def _translation(exc: Exception) -> Exception:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from sqlalchemy.exc import OperationalError, ResourceClosedError
+from sqlalchemy.exc import DBAPIError, OperationalError, ResourceClosedError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
 
 from sessioncache.deadline import deadline, limited_to
 from sessioncache.durable.commits import commit
 from sessioncache.durable.engine import BUSY_TIMEOUT
-from sessioncache.durable.errors import translated
+from sessioncache.durable.errors import is_inherited, translated
 from sessioncache.durable.silence import Silence, hear_one
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 
@@ -31,6 +32,8 @@ _TIMEOUTS = (
 )
 _OF_A_STATEMENT = 0.75
 """The part of its time that a statement waits for a lock: else that time is told, whatever it waits for."""
+_NEW = 1.0
+"""Seconds for which a connection is new: what the operator sets for roles and databases has hardly changed since."""
 _MARK = "sessioncache_busy_timeout"
 VACUUM_BYTES = 128 * 1024 * 1024
 """Largest file of SQLite that is rebuilt after an erasure, which takes about a second and holds writers up."""
@@ -108,6 +111,22 @@ async def _connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
             raise DurableTierUnavailableError(
                 "the SQL database cannot be used: a connection answered another statement, and is given up"
             ) from None
+        except DBAPIError as error:
+            if is_inherited(error) and not connection.invalidated:
+                _doubt_pooled(connection)
+            raise
+
+
+def _doubt_pooled(connection: AsyncConnection) -> None:
+    """Have this connection and those that are pooled closed when they are asked for next; not where this one is new.
+
+    What ALTER ROLE and ALTER DATABASE set counts for a connection from its beginning to its end, and an SQLite file
+    that was once opened for reading only stays so: without this, what the operator takes back would go on for ever.
+    """
+    pooled = connection.sync_connection.connection if connection.sync_connection else None
+    record = getattr(pooled, "_connection_record", None)
+    if record is not None and time.time() >= record.starttime + _NEW:
+        connection.engine.pool._invalidate(None)  # type: ignore[arg-type]  # of no one in particular
 
 
 @asynccontextmanager

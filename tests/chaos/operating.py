@@ -112,7 +112,7 @@ async def forbid_writing(stage: Stage) -> None:
         if await in_thread(lambda: fetch(stage.database, _CONTENT)) != before:
             stage.say("a database that its operator had set read-only was written to")
     finally:
-        await in_thread(lambda: stage.administer(f"ALTER DATABASE {name} RESET default_transaction_read_only", end))
+        await in_thread(lambda: stage.administer(f"ALTER DATABASE {name} RESET default_transaction_read_only"))
 
 
 async def refuse_head(stage: Stage) -> None:
