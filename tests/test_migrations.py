@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,10 +19,18 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sessioncache.durable import schema
 from sessioncache.durable.engine import create_engine
-from sessioncache.durable.migrate import check_schema, current_revision, head_revision, upgrade_database, upgrade_schema
+from sessioncache.durable.migrate import (
+    check_schema,
+    current_revision,
+    head_revision,
+    missing_grants,
+    upgrade_database,
+    upgrade_schema,
+)
 from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import ConfigurationError, SchemaVersionError
 from sessioncache.positions import ORDERS, Owner
+from tests.conftest import ROOT
 from tests.durable_helpers import BUCKETS, INCARNATION, dirt, put, session, values_of
 from tests.servers import PostgreSQLServer
 from tests.waiting import wait_until_async
@@ -103,6 +112,51 @@ async def test_every_step_back_and_forth_gives_the_same_database_and_keeps_what_
     for order in ORDERS:
         assert len(await tier.list_sessions(Owner("org", "app", None), order)) == 50
     assert await values_of(tier, session("s7")) == {"k": b"1"}
+
+
+async def test_an_upgrade_names_roles_that_lack_rights_on_new_tables(postgresql_url: str) -> None:
+    engine, role = create_engine(postgresql_url), '"an agent"'
+    try:
+        await upgrade_schema(engine)
+        async with engine.begin() as connection:
+            await connection.run_sync(downgrade, "0003")
+            await connection.execute(text(f"DROP ROLE IF EXISTS {role}"))
+            await connection.execute(text(f"CREATE ROLE {role} LOGIN"))
+            every = "SELECT, INSERT, UPDATE, DELETE"
+            await connection.execute(text(f"GRANT {every} ON ALL TABLES IN SCHEMA public TO {role}"))
+        assert await missing_grants(engine) == []
+        await upgrade_schema(engine)
+        (grant,) = await missing_grants(engine)
+        assert grant == f"GRANT {every} ON sessioncache_namespace, sessioncache_purged TO {role}"
+        async with engine.begin() as connection:
+            await connection.execute(text(grant))
+        assert await missing_grants(engine) == []
+        async with engine.begin() as connection:
+            await connection.execute(text(f"DROP OWNED BY {role}"))
+            await connection.execute(text(f"DROP ROLE {role}"))
+    finally:
+        await engine.dispose()
+
+
+async def test_the_documented_grants_are_for_tables_of_later_upgrades_too(postgresql_url: str) -> None:
+    engine, role = create_engine(postgresql_url), "agents_of_later"
+    page = (ROOT / "docs" / "howto" / "servers.md").read_text()
+    granting = re.findall(r'-c "((?:GRANT|ALTER DEFAULT)[^"]*) TO agents"', page)
+    try:
+        await upgrade_schema(engine)
+        async with engine.begin() as connection:
+            await connection.run_sync(downgrade, "0003")
+            await connection.execute(text(f"DROP ROLE IF EXISTS {role}"))
+            await connection.execute(text(f"CREATE ROLE {role} LOGIN"))
+            for grant in granting:
+                await connection.execute(text(f"{grant} TO {role}"))
+        await upgrade_schema(engine)
+        assert await missing_grants(engine) == []
+        async with engine.begin() as connection:
+            await connection.execute(text(f"DROP OWNED BY {role}"))
+            await connection.execute(text(f"DROP ROLE {role}"))
+    finally:
+        await engine.dispose()
 
 
 @pytest.mark.filterwarnings("ignore:autogenerate skipping")

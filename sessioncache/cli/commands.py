@@ -86,6 +86,7 @@ async def db(options: argparse.Namespace) -> int:
     try:
         if options.action == "upgrade":
             answer: dict[str, Any] = {"revision": await _upgrade(engine)}
+            answer["missing_grants"] = await migrate.missing_grants(engine)
         else:
             answer = {"revision": await migrate.current_revision(engine)}
         answer["needed"] = migrate.head_revision()
@@ -98,6 +99,8 @@ async def db(options: argparse.Namespace) -> int:
         print_json(answer)
     else:
         print(_schema_told(answer))
+        for grant in answer.get("missing_grants", ()):
+            print(plain(f"a role that writes state lacks rights on other tables: {grant}"))
     return 0 if answer["up_to_date"] or options.action == "current" else 1
 
 

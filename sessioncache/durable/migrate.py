@@ -13,6 +13,7 @@ from sqlalchemy import inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tenacity import AsyncRetrying, retry_if_result, wait_fixed
 
+from sessioncache.durable import rights
 from sessioncache.durable.engine import create_engine, prepare_engine
 from sessioncache.durable.schema import SCHEMA_REVISION, VERSION_TABLE
 from sessioncache.durable.transactions import reading, writing
@@ -60,6 +61,12 @@ async def upgrade_schema(engine: AsyncEngine) -> str:
         async with _alone(engine) as connection, _turn():
             await connection.run_sync(_upgrade)
     return SCHEMA_REVISION
+
+
+async def missing_grants(engine: AsyncEngine) -> list[str]:
+    """The GRANTs that roles of agents and workers lack: new tables come without those that were given on all tables."""
+    async with reading(prepare_engine(engine)) as connection:
+        return await rights.missing_grants(connection)
 
 
 @asynccontextmanager

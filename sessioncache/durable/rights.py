@@ -1,4 +1,4 @@
-"""Rights: what the role of a URL may do with our tables.  Asking changes nothing."""
+"""Rights: what the role of a URL, and other roles, may do with our tables.  Asking changes nothing."""
 
 from __future__ import annotations
 
@@ -27,6 +27,17 @@ _MISSING = text(
     " AND NOT has_table_privilege(to_regclass(wanted.name)::oid, wanted.privilege)"
 )
 
+# Whoever may write state is an agent or a worker, and needs the other tables too; the owner has them by itself.
+_UNEVEN = text(
+    "SELECT DISTINCT CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(acl.grantee)) END,"
+    " wanted.name, wanted.privilege"
+    " FROM pg_class AS c CROSS JOIN aclexplode(c.relacl) AS acl"
+    " CROSS JOIN unnest(CAST(:names AS text[]), CAST(:privileges AS text[])) AS wanted(name, privilege)"
+    " WHERE c.oid = to_regclass(:state) AND acl.privilege_type = 'INSERT' AND acl.grantee <> c.relowner"
+    " AND to_regclass(wanted.name) IS NOT NULL"
+    " AND NOT has_table_privilege(acl.grantee, to_regclass(wanted.name)::oid, wanted.privilege)"
+)
+
 
 def _needed() -> Iterator[tuple[str, str]]:
     """What agents and workers do with each table."""
@@ -40,9 +51,27 @@ async def missing_rights(connection: AsyncConnection) -> list[str]:
     """What our role may not do and agents and workers do, in the words of GRANT."""
     if connection.dialect.name == "sqlite":
         return _missing_of_file(str(connection.engine.url.database))
+    return [told for (told,) in await connection.execute(_MISSING, {"version": schema.VERSION_TABLE} | _asked())]
+
+
+async def missing_grants(connection: AsyncConnection) -> list[str]:
+    """The statements that give roles which may write our state what they lack of our other tables."""
+    if connection.dialect.name == "sqlite":
+        return []
+    lacking: dict[str, tuple[set[str], set[str]]] = {}
+    for role, table, privilege in await connection.execute(_UNEVEN, {"state": schema.state.name} | _asked()):
+        tables, privileges = lacking.setdefault(role, (set(), set()))
+        tables.add(table)
+        privileges.add(privilege)
+    return [
+        f"GRANT {', '.join(one for one in _ALL if one in privileges)} ON {', '.join(sorted(tables))} TO {role}"
+        for role, (tables, privileges) in sorted(lacking.items())
+    ]
+
+
+def _asked() -> dict[str, list[str]]:
     names, privileges = zip(*_needed(), strict=True)
-    given = {"version": schema.VERSION_TABLE, "names": list(names), "privileges": list(privileges)}
-    return [told for (told,) in await connection.execute(_MISSING, given)]
+    return {"names": list(names), "privileges": list(privileges)}
 
 
 def _missing_of_file(name: str) -> list[str]:

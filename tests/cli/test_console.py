@@ -414,3 +414,17 @@ async def test_an_upgrade_without_rights_is_exit_3_and_tells_of_the_rights(
     assert state in said.err
     assert "run `sessioncache db upgrade`" not in said.err
     assert "Traceback" not in said.err
+
+
+async def test_an_upgrade_tells_of_a_role_without_rights_on_new_tables(
+    bystander: str, postgresql_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upgrade = ["db", "upgrade", "--database", postgresql_url]
+    assert await asyncio.to_thread(main, upgrade) == 0
+    assert "GRANT" not in capsys.readouterr().out
+    execute(postgresql_url, "GRANT SELECT, INSERT ON sessioncache_state TO sessioncache_bystander")
+    assert await asyncio.to_thread(main, upgrade) == 0
+    said = capsys.readouterr().out
+    execute(postgresql_url, re.findall(r"GRANT .* TO sessioncache_bystander", said)[0])
+    assert await asyncio.to_thread(main, [*upgrade, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["missing_grants"] == []

@@ -196,6 +196,14 @@ MUTATIONS = (
         ("test_migrations.py::test_columns_are_added_beside_those_who_read[0002-state-%state%ADD COLUMN%]",),
     ),
     Mutation(
+        "an upgrade says nothing of roles that lack rights on its new tables",
+        "migrations",
+        "sessioncache/durable/rights.py",
+        "NOT has_table_privilege(acl.grantee, ",
+        "NOT has_table_privilege(c.relowner, ",
+        ("cli/test_console.py::test_an_upgrade_tells_of_a_role_without_rights_on_new_tables",),
+    ),
+    Mutation(
         "an upgrade records one batch of namespaces",
         "migrations",
         "migrations/sessioncache_migrations/versions/0005_flushed.py",
