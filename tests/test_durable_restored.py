@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import flushing
@@ -14,6 +15,7 @@ from sessioncache.durable.clearing import Cleared
 from sessioncache.durable.tier import DurableTier
 from sessioncache.entries import Dirt, StoredScope
 from sessioncache.scopes import ScopeKind, ScopeRef, namespace_ref
+from tests.chaos.snapshot import dead_rows
 from tests.durable_helpers import INCARNATION, app, count_rows, dirt, open_tier, put, session, user, values_of
 
 
@@ -212,3 +214,101 @@ async def test_of_a_scope_that_is_twice_in_a_batch_nothing_dead_stays(tier: Dura
     await put(tier, newer)
     await put(tier, dirt(session(), 5, {"old": b"5"}, birth=1), newer)
     assert await count_rows(tier, "state") == 0
+
+
+# ---- a batch that was read before and after the end of a life
+
+Tables = tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]
+
+
+async def kept(tier: DurableTier) -> Tables:
+    """All entries, dead ones too, and all records of namespaces."""
+    async with tier.engine.connect() as connection:
+        entries = await connection.exec_driver_sql("SELECT namespace, key FROM sessioncache_state ORDER BY 1, 2")
+        records = await connection.exec_driver_sql("SELECT namespace, revision FROM sessioncache_namespace")
+        return [tuple(row) for row in entries], [tuple(row) for row in records]
+
+
+def reborn(one: Dirt, *, birth: int = 11, cleared: int = 10) -> Dirt:
+    """As read in the session's next life, or since its keys were cleared."""
+    return replace(one, head=replace(one.head, birth=birth, cleared=cleared))
+
+
+@pytest.mark.parametrize("known_flushed", [0, 5], ids=["never flushed", "flushed before"])
+async def test_a_namespace_read_in_an_earlier_life_than_its_session_leaves_nothing(
+    tier: DurableTier, known_flushed: int
+) -> None:
+    old = of_space(6, {"secret": b"6"}, host=6, flushed=known_flushed)
+    await put(tier, dirt(session(), 5, {"k": b"5"}, birth=1), of_space(5, {"n": b"5"}, host=5))
+    gone = dirt(session(), 9, {}, birth=1)
+    await put(tier, replace(gone, head=replace(gone.head, cleared=9, deleted=True)))
+    await put(tier, reborn(dirt(session(), 11)))
+    assert await forgotten(tier, old, reborn(known(dirt(session(), 12, {"new": b"12"}), 11))) == []
+    assert await kept(tier) == ([("", "new")], [])
+    assert await tier.namespaces(session()) == []
+
+
+@pytest.mark.parametrize(("birth", "cleared"), [(11, 10), (1, 10)], ids=["created anew", "cleared"])
+async def test_a_session_read_before_its_end_and_its_namespace_after_it_leave_nothing_dead(
+    tier: DurableTier, birth: int, cleared: int
+) -> None:
+    old = dirt(session(), 6, {"secret": b"6"}, birth=1)
+    await put(tier, old, of_space(6, {"k": b"6"}, host=6))
+    await put(tier, reborn(dirt(session(), 11), birth=birth, cleared=cleared))
+    late = reborn(of_space(12, {"k": b"12"}, host=12), birth=birth, cleared=cleared)
+    late = replace(late, head=replace(late.head, flushed=11))
+    assert await forgotten(tier, old, late) == []
+    assert await kept(tier) == ([("n", "k")], [("n", 12)])
+
+
+async def test_a_namespace_that_is_twice_in_a_batch_leaves_nothing_that_was_cleared(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, birth=1), of_space(5, {"a": b"5"}, host=5))
+    await put(tier, of_space(12, {"b": b"12"}, host=12, flushed=5, cleared=11))
+    later = of_space(13, {"c": b"13"}, host=13, flushed=12, cleared=11)
+    await put(tier, of_space(6, {"a": b"6"}, host=6, flushed=5), later)
+    assert (await kept(tier))[0] == [("n", "b"), ("n", "c")]
+
+
+@pytest.mark.parametrize(("life", "asked"), [(1, 0), (11, 1)], ids=["of one life", "of two lives"])
+async def test_only_a_batch_of_two_lives_of_a_session_asks_for_what_the_head_says(
+    tier: DurableTier, life: int, asked: int
+) -> None:
+    selects: list[str] = []
+
+    def record(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        selects.extend([statement] * statement.startswith("SELECT sessioncache_session.scope_id"))
+
+    event.listen(tier.engine.sync_engine, "before_cursor_execute", record)
+    space = of_space(12, {"n": b"12"}, host=12)
+    await put(tier, dirt(session(), 6, {"k": b"6"}, birth=1), reborn(space, birth=life, cleared=life - 1))
+    assert len(selects) == asked
+
+
+async def test_a_namespace_that_an_earlier_life_left_is_not_listed(tier: DurableTier) -> None:
+    await put(tier, dirt(session(), 5, birth=1), of_space(5, {"a": b"5"}, host=5))
+    assert await tier.namespaces(session()) == ["n"]
+    async with tier.engine.begin() as connection:
+        await connection.exec_driver_sql("UPDATE sessioncache_namespace SET cleared = 5")
+    assert await tier.namespaces(session()) == []
+    async with tier.engine.begin() as connection:
+        await connection.exec_driver_sql("UPDATE sessioncache_namespace SET cleared = 0")
+        await connection.exec_driver_sql("UPDATE sessioncache_session SET birth = 11")
+    assert await tier.namespaces(session()) == []
+    async with tier.engine.begin() as connection:
+        await connection.exec_driver_sql("DELETE FROM sessioncache_session")
+    assert await tier.namespaces(session()) == ["n"], "nothing tells that it is dead"
+
+
+async def test_the_chaos_run_finds_what_the_heads_tell_to_be_dead(tier: DurableTier, database_url: str) -> None:
+    space = of_space(5, {"n": b"5"}, host=5)
+    await put(tier, dirt(session(), 5, {"k": b"5"}, birth=1), space, dirt(user(), 5, {"u": b"5"}))
+    await put(tier, dirt(app(), 5, {"a": b"5"}), dirt(session("other"), 5, {"k": b"5"}, birth=1))
+    assert dead_rows(database_url) == []
+    async with tier.engine.begin() as connection:
+        for table in ("session", "user_scope", "app_scope"):
+            mine = "WHERE session_id = 's'" if table == "session" else ""
+            await connection.exec_driver_sql(f"UPDATE sessioncache_{table} SET cleared = 5 {mine}")
+    assert sorted(one.rsplit(":", 1)[0] for one in dead_rows(database_url)) == ["app app", "session s of u", "user u"]
+    async with tier.engine.begin() as connection:
+        await connection.exec_driver_sql("UPDATE sessioncache_session SET birth = 6 WHERE session_id = 's'")
+    assert len(dead_rows(database_url)) == 4, "with its namespace"

@@ -9,7 +9,8 @@ The order of the steps matters:
    with rows between.  A head that is older than what the hash knows to be flushed, or that is missing, means that the
    database has come back older than it was: nothing of that scope is written, and it is told (R18).
 3. Rows, by id.  Every transaction takes its locks in this one order, hence none waits in a circle.  What a newer head
-   has cleared is left out.
+   has cleared is left out: also where that head came in the same batch, with a session or namespace that was read
+   later.
 4. What each row has now, while the locks are still held.
 5. What the heads tell to be dead goes, unless those that were there told it already: of a clear, a deleted session, an
    earlier life.
@@ -17,7 +18,6 @@ The order of the steps matters:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -69,10 +69,16 @@ class _Heads:
     """Scope -> up to where its rows are dead; with a name, those of that namespace; with `_ALL`, those of each."""
     forgotten: set[Id] = field(default_factory=set)
     """Scopes, and namespaces, of which the database has less than was flushed."""
+    mixed: set[Id] = field(default_factory=set)
+    """Scopes, and namespaces, that were read both before and after a clear, a delete or a birth."""
 
     def knows(self, scope_id: str, space: str) -> bool:
         """Whether the database has what was flushed of a scope, or namespace, before."""
         return (scope_id,) not in self.forgotten and (scope_id, space) not in self.forgotten
+
+    def is_over(self, dirt: Dirt) -> bool:
+        """Whether a namespace was read in a life of its session that has ended."""
+        return dirt.head.birth <= self.cleared.get((dirt.rows_id, _ALL), -1)
 
     def takes(self, row: Row) -> bool:
         """Whether the row of an entry is to be written."""
@@ -120,8 +126,11 @@ async def flush(
     if fenced or prepared is None:
         prepared = prepare(ours)
     cleared = await _read_news(connection, ours)
-    heads = _Heads()
-    for table, rows in prepared.heads:
+    heads = _Heads(mixed=_mixed(ours))
+    for table, prepared_rows in prepared.heads:
+        # The records of namespaces of a life that is over went with its tombstone.
+        is_doubtful = table is bulk.NAMESPACES and heads.cleared
+        rows = _living_spaces(ours, heads) if is_doubtful else prepared_rows
         now = await _write_heads(connection, table, rows, heads)
         await _look_at_cleared(connection, table, rows, now, heads)
         heads.found.update(now)
@@ -146,13 +155,11 @@ async def _write(connection: AsyncConnection, table: BulkTable, rows: list[Row])
 
 async def _write_heads(connection: AsyncConnection, table: HeadTable, rows: list[Row], heads: _Heads) -> dict[Id, int]:
     """Write the heads of one table; those that the database has older than it was are left out."""
-    if await table.upsert(connection, rows) == len(rows):
+    if not rows or await table.upsert(connection, rows) == len(rows):
         return {table.id_of(row): row[table.revision_at] for row in rows}
     ids = [table.id_of(row) for row in rows]
     through = await table.flushed(connection, ids)
     lost = [row for row in rows if row[-1] > through.get(table.id_of(row), 0)]
-    if table is bulk.NAMESPACES:  # those of a life that is over went with its tombstone
-        lost = [row for row in lost if row[table.revision_at] > heads.cleared.get((row[0], _ALL), 0)]
     purged = await _purged(connection, table, [row for row in lost if table.id_of(row) not in through])
     if purged:
         await table.upsert(connection, [(*row[:-1], 0) for row in purged])
@@ -162,7 +169,7 @@ async def _write_heads(connection: AsyncConnection, table: HeadTable, rows: list
         connection, {name: revision for name, revision in newer.items() if revision > through[name]}
     )
     if table is bulk.NAMESPACES:
-        await _look_at_spaces(connection, rows, heads)
+        await _look_at_spaces(connection, ids, heads)
     return await table.revisions(connection, ids)
 
 
@@ -179,13 +186,17 @@ async def _purged(connection: AsyncConnection, table: HeadTable, rows: list[Row]
 async def _look_at_cleared(
     connection: AsyncConnection, table: HeadTable, rows: list[Row], now: dict[Id, int], heads: _Heads
 ) -> None:
-    """Up to where rows are dead, of scopes whose head here is newer, or that are deleted now."""
+    """Up to where rows are dead, of scopes whose head here is newer, or that are deleted now, or mixed."""
+    mixed = [name for name in map(table.id_of, rows) if name in heads.mixed] if heads.mixed else []
     if table is bulk.NAMESPACES:
+        if mixed:
+            await _look_at_spaces(connection, mixed, heads)
         return
     newer = [row for row in rows if now.get(table.id_of(row), 0) > row[table.revision_at]]
     deleted = table.columns.index("deleted")
     doubtful = [row[0] for row in rows if row[deleted] and (row[0],) not in heads.forgotten]
     doubtful += [row[0] for row in newer]
+    doubtful += [scope_id for (scope_id,) in mixed]
     if not doubtful:
         return
     head = table.table.c
@@ -195,29 +206,49 @@ async def _look_at_cleared(
         heads.cleared[scope_id, _ALL] = cleared if is_deleted else birth - 1
 
 
-async def _look_at_spaces(connection: AsyncConnection, rows: list[Row], heads: _Heads) -> None:
-    """Up to where rows are dead, of namespaces that were cleared since they were read."""
-    space, ours = schema.namespace.c, {row[:2]: row[2] for row in rows}
+async def _look_at_spaces(connection: AsyncConnection, names: list[Id], heads: _Heads) -> None:
+    """Up to where rows are dead, of namespaces that may have been cleared since they were read."""
+    space = schema.namespace.c
     query = select(space.scope_id, space.namespace, space.cleared)
     for scope_id, name, cleared in await connection.execute(
-        query.where(tuple_(space.scope_id, space.namespace).in_(list(ours)))
+        query.where(tuple_(space.scope_id, space.namespace).in_(names))
     ):
-        if cleared > ours[scope_id, name]:
-            heads.cleared[scope_id, name] = cleared
+        heads.cleared[scope_id, name] = cleared
+
+
+def _living_spaces(ours: list[Dirt], heads: _Heads) -> list[Row]:
+    """The records of the namespaces whose session lives on as it did when they were read."""
+    rows = (space_row(dirt) for dirt in ours if dirt.holder and not heads.is_over(dirt))
+    return _unique_heads(bulk.NAMESPACES, rows)
+
+
+def _mixed(ours: list[Dirt]) -> set[Id]:
+    """Scopes, and namespaces, of which a batch has what was read before a clear, a delete or a birth, and after it.
+
+    A session and its namespaces are read one after the other.  The newest of their heads is written, and it is newer
+    than what the others go by.
+    """
+    if len({dirt.rows_id for dirt in ours}) == len(ours):
+        return set()
+    known: dict[Id, tuple[int, ...]] = {}
+    found: set[Id] = set()
+    for dirt in ours:
+        head = dirt.head
+        told: list[tuple[Id, tuple[int, ...]]] = [((dirt.rows_id,), (head.birth, head.cleared, head.deleted))]
+        if dirt.holder:
+            told.append(((dirt.rows_id, dirt.namespace), (dirt.namespace_cleared,)))
+        found.update(name for name, life in told if known.setdefault(name, life) != life)
+    return found
 
 
 async def _read_news(connection: AsyncConnection, ours: list[Dirt]) -> list[Cleared]:
-    """What is dead of scopes by their heads, and not by those in the database.
-
-    A row of a scope that is in the batch twice may be older than what the database's head tells.
-    """
-    count = Counter(dirt.rows_id for dirt in ours)
+    """What is dead of scopes by their heads, and not by those in the database."""
     news: list[Cleared] = []
     for table in dict.fromkeys(schema.HEADS.values()):
         scopes = [dirt for dirt in ours if schema.HEADS[dirt.kind] is table]
         dead = list(dict.fromkeys(one for dirt in scopes for one in _cleared_since(dirt)))
         told = await read_told(connection, table, dead) if dead else set()
-        news += [one for one in dead if one not in told or count[one.scope_id] > 1]
+        news += [one for one in dead if one not in told]
     return news
 
 

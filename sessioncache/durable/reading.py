@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from sqlalchemy import Row, Select, func, literal_column, select, tuple_
+from sqlalchemy import Row, Select, case, func, literal_column, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.dates import dated
@@ -163,9 +163,19 @@ async def _read_oldest(connection: AsyncConnection, one: Asked, head: Head | Non
 
 
 async def read_namespaces(connection: AsyncConnection, scope_id: str) -> list[str]:
-    """The names of the namespaces of a session that have living rows."""
-    found = select(_STATE.namespace).where(_STATE.scope_id == scope_id, _STATE.namespace != "", ~_STATE.deleted)
-    return list((await connection.execute(found.distinct().order_by(_STATE.namespace))).scalars())
+    """The names of the namespaces of a session that have living rows: those of an earlier life are dead."""
+    head, record = schema.session, schema.namespace
+    of_space = (record.c.scope_id == _STATE.scope_id) & (record.c.namespace == _STATE.namespace)
+    joined = schema.state.outerjoin(head, head.c.scope_id == _STATE.scope_id).outerjoin(record, of_space)
+    dead = case(
+        (head.c.scope_id.is_(None), 0),
+        (head.c.deleted, head.c.cleared),
+        (record.c.cleared >= head.c.birth, record.c.cleared),
+        else_=head.c.birth - 1,
+    )
+    mine = (_STATE.scope_id == scope_id, _STATE.namespace != "", ~_STATE.deleted, _STATE.revision > dead)
+    found = select(_STATE.namespace).select_from(joined).where(*mine).distinct().order_by(_STATE.namespace)
+    return list((await connection.execute(found)).scalars())
 
 
 async def _check_fences(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str]]) -> dict[int, int]:

@@ -23,7 +23,7 @@ from tests.chaos.operating import OPERATING
 from tests.chaos.putting_back import PUTTING_BACK, settle
 from tests.chaos.redis_operating import REDIS_OPERATING
 from tests.chaos.report import Tally, print_report
-from tests.chaos.snapshot import cached_cells, count_temp, stored_cells
+from tests.chaos.snapshot import cached_cells, count_temp, dead_rows, stored_cells
 from tests.chaos.sql_faults import SQL_FAULTS
 from tests.chaos.stage import Stage, set_up
 from tests.chaos.verdict import Findings, Judge, compare
@@ -135,6 +135,8 @@ async def _judge(stage: Stage, mirrors: Mirrors) -> Findings:
     findings.temp_leaks = count_temp(stage.database)
     left = dirty(stage.urls.redis)
     findings.problems += [f"{left} scopes are still dirty"] * (left > 0) + stage.fleet.problems
+    if dead := [] if left else dead_rows(stage.database):
+        findings.say(f"SQL has {len(dead)} rows that its heads tell to be dead: {'; '.join(dead[:5])}")
     findings.problems += stage.bystander.problems
     return findings
 

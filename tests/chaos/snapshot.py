@@ -226,6 +226,25 @@ def _stored(database_url: str, scope: ScopeRef) -> Private | None:
     return Private(values, title, messages, tokens, misdated)
 
 
+_DEAD = """SELECT 'session ' || h.session_id || ' of ' || h.user_id, e.namespace, e.key, e.revision
+    FROM sessioncache_state AS e JOIN sessioncache_session AS h ON h.scope_id = e.scope_id
+    LEFT JOIN sessioncache_namespace AS n ON n.scope_id = e.scope_id AND n.namespace = e.namespace
+    WHERE e.revision <= CASE WHEN h.deleted OR e.namespace = '' THEN h.cleared
+        WHEN n.cleared >= h.birth THEN n.cleared ELSE h.birth - 1 END
+UNION ALL SELECT 'user ' || h.user_id, e.namespace, e.key, e.revision
+    FROM sessioncache_state AS e JOIN sessioncache_user_scope AS h ON h.scope_id = e.scope_id
+    WHERE e.revision <= h.cleared
+UNION ALL SELECT 'app ' || h.app, e.namespace, e.key, e.revision
+    FROM sessioncache_state AS e JOIN sessioncache_app_scope AS h ON h.scope_id = e.scope_id
+    WHERE e.revision <= h.cleared
+"""
+
+
+def dead_rows(database_url: str) -> list[str]:
+    """Rows of SQL that the heads there tell to be dead: the flush that told it takes them out, and none comes after."""
+    return [f"{of}: {space}/{key} of revision {revision}" for of, space, key, revision in fetch(database_url, _DEAD)]
+
+
 def count_temp(database_url: str) -> int:
     """How many rows of SQL hold anything of a ``temp:`` key."""
     query = "SELECT count(*) FROM sessioncache_state WHERE value LIKE ? OR key LIKE 'temp:%' OR key = 'secret'"

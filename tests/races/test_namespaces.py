@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from sessioncache_worker import reader
+from sessioncache_worker.worker import FlushWorker
 
 import sessioncache.hot.tier
 import sessioncache.hot.tokens
 from sessioncache import SessionCache, SessionNotFoundError
+from sessioncache.entries import Dirt
+from sessioncache.hot.calls import Large
 from tests.conftest import StartRedis
 from tests.faults.test_older_copies import CONFIG, Copies
 from tests.helpers import (
@@ -20,6 +26,7 @@ from tests.helpers import (
     dirty,
     drain,
     fetch,
+    open_worker,
     raw,
     scope_key,
     session,
@@ -175,6 +182,74 @@ async def test_a_worker_stopped_with_older_dirt_of_a_namespace_brings_nothing_ba
         await settle(urls)
         assert await items(cache) == {"a": 2}
     assert stored_namespaces(urls.database, session("ada", "s1")) == {"skills": {"a": 2}}
+
+
+# ---- a worker that pauses between a session and its namespace
+
+
+@asynccontextmanager
+async def paused_between(
+    worker: FlushWorker, first: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[asyncio.Event]:
+    """The worker has read what is due of one kind, and reads the other once the event is set."""
+    claimed = sorted(await worker._claim(list(worker._buckets), everything=True), key=lambda one: one[1][0] != first)
+    assert [member[0] for _, member in claimed] == [first, "n" if first == "s" else "s"]
+    at_second, resumed, look, looks = asyncio.Event(), asyncio.Event(), worker.flusher.look, 0
+
+    async def stalled(scopes: Sequence[tuple[int, str]], most: int) -> list[Dirt | Large]:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            at_second.set()
+            await resumed.wait()
+            found = await look(scopes, most)
+            for _ in range(worker._tiers.durable.writers):
+                worker.flusher._free.release()
+            return found
+        return await look(scopes, most)
+
+    monkeypatch.setattr(reader, "_STEP", 1)
+    monkeypatch.setattr(worker.flusher, "look", stalled)
+    for _ in range(worker._tiers.durable.writers):  # as with earlier batches under way: both go into one
+        await worker.flusher._free.acquire()
+    flushing = asyncio.create_task(worker.flusher.flush(claimed))
+    await at_second.wait()
+    yield resumed
+    resumed.set()
+    await flushing
+
+
+@pytest.mark.parametrize("first", ["s", "n"], ids=["the session first", "the namespace first"])
+@pytest.mark.parametrize("end", ["created anew", "cleared"])
+async def test_a_worker_that_pauses_between_a_session_and_its_namespace_brings_nothing_back(
+    urls: Urls, monkeypatch: pytest.MonkeyPatch, first: str, end: str
+) -> None:
+    async with connect(urls) as cache, open_worker(urls, lease=0.5) as slow, open_worker(urls) as other:
+        made = await cache.create("ada", session_id="s1", state={"plain": 0})
+        await made.namespace("skills").set("a", 0)
+        await other.flush_once()
+        await made.set("secret", "old")
+        await made.namespace("skills").set("secret", "old")
+        async with paused_between(slow, first, monkeypatch) as resumed:
+            await wait_until_async(lambda: _flushes(other), 10, "the lease has passed")
+            if end == "created anew":
+                await cache.delete("ada", "s1")
+                await other.flush_once()
+                made = await cache.create("ada", session_id="s1")
+            else:
+                await made.clear()
+                await made.namespace("skills").clear()
+            await other.flush_once()
+            await (made if first == "n" else made.namespace("skills")).set("new", 1)
+            resumed.set()
+        assert not await slow._tiers.backlog.is_older(), "SQL has all that was flushed"
+        await drain(urls)
+    kept = fetch(urls.database, "SELECT namespace, key FROM sessioncache_state")
+    assert kept == [("" if first == "n" else "skills", "new")]
+
+
+async def _flushes(worker: FlushWorker) -> bool:
+    return await worker.flush_once() > 0
 
 
 # ---- Redis forgets

@@ -22,8 +22,8 @@ MUTATIONS = (
         "head after rows",
         "R6",
         "sessioncache/durable/flushing.py",
-        "    heads = _Heads()\n    for table",
-        "    heads = _Heads()\n    await _write(connection, bulk.STATE, prepared.entries)\n    for table",
+        "(mixed=_mixed(ours))\n    for table",
+        "(mixed=_mixed(ours))\n    await _write(connection, bulk.STATE, prepared.entries)\n    for table",
         ("gaps/test_erased.py::test_what_a_stopped_worker_still_holds_of_a_deleted_session_is_left_out",),
     ),
     Mutation(
