@@ -19,7 +19,10 @@ from sessioncache.durable.migrate import upgrade_schema
 from sessioncache.durable.tier import DurableTier
 from sessioncache.durable.transactions import writing
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
+from sessioncache.health.examination import examine
+from sessioncache.health.targets import find_targets
 from sessioncache.scopes import bare_id
+from sessioncache.settings import CacheSettings
 from tests.conftest import StartPostgreSQL
 from tests.durable_helpers import dirt, open_tier, put, session, values_of
 from tests.servers import PostgreSQLServer
@@ -57,6 +60,30 @@ def test_what_we_cannot_use_is_refused_without_the_password(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         create_engine(url)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ada:se@hunter2@127.0.0.1:1/d",
+        "postgresql://ada:s@hunter2/cret@127.0.0.1:1/d",
+        "postgresql://ada:s@hunter2?cret@127.0.0.1:1/d",
+        "postgresql://ada:s@hunter2:cret@127.0.0.1:1/d",
+        "postgresql://hunter2/cret@127.0.0.1:1/d",
+    ],
+)
+async def test_a_password_that_is_not_escaped_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="in a password @ is written %40") as caught:
+        create_engine(url)
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(ConfigurationError) as caught:
+        await examine(find_targets("redis://127.0.0.1:1", url, "."), CacheSettings(), timeout=0.1)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql://ada@corp:a/b#c@h/d", "postgresql://h/d?passfile=/a@b", "sqlite:///a@b"])
+def test_an_at_sign_that_is_of_use_is_taken(url: str) -> None:
+    assert "@" not in str(create_engine(url).url.host)
 
 
 @pytest.mark.parametrize(("url", "extra"), [("sqlite:///f", "sqlite"), ("postgresql:///d", "postgres")])

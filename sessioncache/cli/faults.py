@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from sessioncache.cli.addresses import shown_url
 from sessioncache.cli.printing import note, plain, print_json
 from sessioncache.durable.errors import RIGHTS
 from sessioncache.errors import (
@@ -16,6 +15,7 @@ from sessioncache.errors import (
     SchemaVersionError,
     SessionCacheError,
 )
+from sessioncache.urls import shown_url
 
 _AWAY = (HotTierUnavailableError, DurableTierUnavailableError, OutcomeUnknownError)
 _WRONG_USE = (ConfigurationError, InvalidNameError, SchemaVersionError)

@@ -9,6 +9,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sessioncache.errors import ConfigurationError
+from sessioncache.urls import ESCAPES
 
 BUSY_TIMEOUT = 10.0
 """Seconds that SQLite waits for a lock."""
@@ -83,12 +84,23 @@ def _parse(url: str) -> tuple[URL, str]:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise ConfigurationError("the database URL cannot be read; it looks like postgresql://host/name") from None
+        told = f"the database URL cannot be read; it looks like postgresql://host/name, and {ESCAPES}"
+        raise ConfigurationError(told) from None
     dialect = _NAMES.get(parsed.drivername)
     if dialect is None:
         raise ConfigurationError(f"databases are sqlite: and postgresql:, not {parsed.drivername!r}")
     _refuse_memory(parsed)
+    if dialect == "postgresql" and _is_torn(parsed, url):
+        raise ConfigurationError(f"the database URL has an @ that is of no use: {ESCAPES}")
     return parsed.set(drivername=f"{dialect}+{_DRIVERS[dialect]}"), dialect
+
+
+def _is_torn(parsed: URL, url: str) -> bool:
+    """Whether the password may go on in what was read as host, name or options, which are shown."""
+    if "@" in f"{parsed.host}{parsed.database}":
+        return True
+    login = url.partition("://")[2].partition(":")[2]
+    return parsed.password is not None and "@" in login.partition("@")[2]
 
 
 def _refuse_memory(url: URL) -> None:

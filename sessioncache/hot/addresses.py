@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from sessioncache.errors import ConfigurationError
+from sessioncache.urls import ESCAPES
 
 _SCHEMES = ("redis", "rediss", "unix")
 _DATABASE = re.compile(r"(/\d*)?")
@@ -22,15 +23,23 @@ def check_url(url: object) -> str:
         parts = urlsplit(url if isinstance(url, str) else "")
         port_is_fine = parts.port is None or parts.port > 0
     except ValueError:
-        raise ConfigurationError("the host or port of the Redis URL cannot be read: redis://HOST:PORT/0") from None
+        told = f"the host or port of the Redis URL cannot be read: redis://HOST:PORT/0, and {ESCAPES}"
+        raise ConfigurationError(told) from None
     if parts.scheme not in _SCHEMES:
         raise ConfigurationError("the Redis URL must begin with redis://, rediss:// or unix://")
     if not port_is_fine:
         raise ConfigurationError("the port of the Redis URL must not be 0")
     if parts.scheme == "unix" and not parts.path:
         raise ConfigurationError("the Redis URL names no socket: unix:///PATH/TO/SOCKET")
+    if parts.scheme != "unix" and _is_torn(parts):
+        raise ConfigurationError(f"the Redis URL has an @ that is of no use: {ESCAPES}")
     named = parse_qs(parts.query, keep_blank_values=True).get("db", [])
     in_path = parts.scheme == "unix" or _DATABASE.fullmatch(unquote(parts.path))
     if not in_path or not all(name.isascii() and name.isdigit() for name in named):
         raise ConfigurationError("the Redis URL must name its database by a number: redis://HOST:PORT/0")
     return str(url)
+
+
+def _is_torn(parts: SplitResult) -> bool:
+    """Whether a password may go on behind what was read as host and port, which are shown."""
+    return "@" in parts.path or any("@" in one and "=" not in one for one in parts.query.split("&"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sessioncache.cli.addresses import shown_url
 from sessioncache.cli.printing import plain
+from sessioncache.urls import shown_url
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,22 @@ MUTATIONS = (
         (_CAUSES + "test_urls_that_cannot_be_meant_are_refused",),
     ),
     Mutation(
+        "a part of a Redis password is taken for the server",
+        "R20",
+        _HOT + "addresses.py",
+        '    if parts.scheme != "unix" and _is_torn(parts):\n',
+        "    if False:\n",
+        (_CAUSES + "test_urls_that_cannot_be_meant_are_refused",),
+    ),
+    Mutation(
+        "a part of the database's password is taken for the server",
+        "R20",
+        "sessioncache/durable/engine.py",
+        'if dialect == "postgresql" and _is_torn(parsed, url):',
+        "if False:",
+        ("test_durable_engine.py::test_a_password_that_is_not_escaped_is_refused_and_not_shown",),
+    ),
+    Mutation(
         "a cluster is let in",
         "R18",
         "sessioncache/installation.py",

@@ -1,9 +1,10 @@
-"""Addresses: URLs of tiers as they may be shown, without passwords.  Pure: no I/O."""
+"""URLs of tiers: as they may be shown, without passwords, and how these are written in them.  Pure: no I/O."""
 
 from __future__ import annotations
 
 import re
 
+ESCAPES = "in a password @ is written %40, / is %2F, # is %23 and ? is %3F"
 _SHOWN = {"host", "port", "db", "sslmode", "dbname"}
 """Parameters that hold no secret."""
 _USER = re.compile(r"[\w.-]+\Z")
