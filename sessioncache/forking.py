@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from sessioncache.errors import SessionExistsError
 from sessioncache.handle import raise_refusal
 from sessioncache.hot.births import Birth, ensure_time_left, find_birth, gathered
-from sessioncache.hot.calls import Content, Operation, Part, PiecesLost, Refused, Taken, Wanted, Written
+from sessioncache.hot.calls import Content, Erased, Operation, Part, PiecesLost, Refused, Taken, Wanted, Written
 from sessioncache.hot.forking import Fork, MoreNamespaces, Spaces, TooLarge
 from sessioncache.hot.layout import Place
 from sessioncache.ledger import Ledger
@@ -84,9 +83,12 @@ class Forker:
             except TooLarge:
                 self._is_large = True
         while True:
-            with suppress(PiecesLost):
+            try:
                 return await self._in_pieces(fork, token, known)
-            ensure_time_left()
+            except Erased:
+                return Refused("erased", [])
+            except PiecesLost:
+                ensure_time_left()
 
     async def _in_pieces(self, fork: Fork, token: bytes, known: bytes) -> Written | Refused:
         """Read the parent with its namespaces, as they are at one moment, and fork what is stored in pieces of it."""

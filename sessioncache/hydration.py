@@ -154,7 +154,7 @@ class Hydrator:
             stored = _of_life(stored, decode_revision(found.birth))
         chunks = list(_chunks(_fields(place, stored)))
         for chunk in chunks[:-1]:
-            await self._hot.stage(place, found.token, chunk)
+            await self._hot.stage(place, found.token, chunk, birth=found.birth)
         staged = sum(map(len, chunks[:-1])) // 2
         await self._hot.install(place, found.token, chunks[-1], staged=staged, birth=found.birth)
 

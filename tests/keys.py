@@ -39,6 +39,7 @@ _KINDS: dict[str, tuple[str, str]] = {
     "dead": ("hash", ""),
     "ns": ("set", "[0-9a-f]{32}"),
     "spaces": ("set", ""),
+    "pieces": ("zset", ""),
     "erased": ("hash", ""),
     "p": ("hash", f"{_MEMBER}:[0-9a-f]+"),
     "p:d": ("set", f"{_MEMBER}:[0-9a-f]+:d"),

@@ -16,7 +16,7 @@ from sessioncache.dates import json_size
 from sessioncache.deadline import apart, seconds_left
 from sessioncache.entries import Head
 from sessioncache.errors import HotTierUnavailableError
-from sessioncache.hot.calls import Gathered, Part, PiecesLost, Refused, Taken, TokenLost, Written
+from sessioncache.hot.calls import Erased, Gathered, Part, PiecesLost, Refused, Taken, TokenLost, Written
 from sessioncache.hot.layout import Place, user_field
 from sessioncache.hot.link import Argument, HotLink
 from sessioncache.hot.scripts import load_script
@@ -44,7 +44,7 @@ class Birth(NamedTuple):
 async def gathered(link: HotLink, token: bytes, known: bytes, scopes: Sequence[Birth]) -> AsyncIterator[Gathered]:
     """Store scopes in pieces, the session first, for the script that is sent in the block; what it did not use goes.
 
-    `token` and `known` as in `HotTier.create`; whoever has the token keeps it.  Taken, TokenLost, Unready.
+    `token` and `known` as in `HotTier.create`; whoever has the token keeps it.  Taken, TokenLost, Erased, Unready.
     """
     session, name = scopes[0].place, secrets.token_hex(8).encode()
     stays = int(seconds_left() * 1000) + _BEYOND_MS
@@ -52,8 +52,10 @@ async def gathered(link: HotLink, token: bytes, known: bytes, scopes: Sequence[B
         birth = await find_birth(link, session, token, known)
         pieces = ((place, piece) for place, texts in scopes for piece in _pieces(texts, birth))
         while some := list(islice(pieces, _AT_ONCE)):
-            calls = [_gathering(place, [name, stays, *piece]) for place, piece in some]
+            calls = [_gathering(place, [place.user, name, stays, *piece]) for place, piece in some]
             for (place, _), reply in zip(some, await link.call_many(load_script("gather"), calls), strict=True):
+                if reply[0] == b"erased":
+                    raise Erased
                 raise_unready(reply, [place])
         counts = [(len(texts), sum(map(json_size, texts.values())), place.ref.namespace) for place, texts in scopes]
         yield Gathered(birth, name, counts)
@@ -119,14 +121,17 @@ class Births:
         scope = Birth(own.place, {operation.key: operation.text for operation in own.operations})
         bare = [own._replace(operations=()), *parts[1:]]
         while True:
-            with suppress(PiecesLost):
+            try:
                 async with gathered(self._hot.link, token, known, [scope]) as pieces:
                     done = await self._hot.create(bare, head, token=token, known=known, whole=whole, pieces=pieces)
                     if isinstance(done, Refused):
                         return done
                     first = done.parts[0]._replace(results=[b""] * len(own.operations))
                     return Written(done.revision, [first, *done.parts[1:]], pieces.birth)
-            ensure_time_left()
+            except Erased:
+                return Refused("erased", [])
+            except PiecesLost:
+                ensure_time_left()
 
     async def _ready(self, shared: Sequence[Place]) -> None:
         """Find out that shared scopes are ready before much is stored in vain.  Unready."""

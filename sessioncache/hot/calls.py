@@ -71,6 +71,10 @@ class PiecesLost(Exception):  # noqa: N818 - a signal
     """What was gathered in pieces is not all there, or outdated: gather it again."""
 
 
+class Erased(Exception):  # noqa: N818 - a signal
+    """Nothing of the user is let in, since all that there was is being erased."""
+
+
 class Gathered(NamedTuple):
     """What lies ready in pieces, to be born by one script (see `births.py`)."""
 

@@ -33,6 +33,12 @@ class Place:
     its session's scope; empty for shared scopes."""
 
     @property
+    def user(self) -> bytes:
+        """The id of the user whose scope it is; empty for that of an app."""
+        ref = self.ref
+        return b"" if ref.kind is ScopeKind.APP else user_id(ref.org, ref.app, ref.user).encode()
+
+    @property
     def dirty(self) -> bytes:
         """The set of the scope's dirty fields."""
         return self.control[:-3] + b"d:" + self.ref.member.encode()

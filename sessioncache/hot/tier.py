@@ -332,12 +332,10 @@ class HotTier:
         """A block in which a token is kept."""
         return Kept(self.link, [(place, token)])
 
-    async def stage(self, place: Place, token: bytes, fields: Sequence[bytes]) -> None:
-        """Store a chunk of a large scope beside, and renew the token."""
-        reply = await self.link.call(
-            load_script("stage"), [place.control, place.hash], [token, TOKEN_LIFETIME_MS, *fields]
-        )
-        _held(reply, place)
+    async def stage(self, place: Place, token: bytes, fields: Sequence[bytes], *, birth: bytes = b"") -> None:
+        """Store a chunk of a large scope beside, and renew the token; `birth` as in `install`."""
+        args: list[Argument] = [token, TOKEN_LIFETIME_MS, place.user, _host(place), birth, *fields]
+        _held(await self.link.call(load_script("stage"), [place.control, place.hash], args), place)
 
     async def install(
         self, place: Place, token: bytes, fields: Sequence[bytes], *, staged: int, birth: bytes = b""
@@ -346,8 +344,7 @@ class HotTier:
 
         `birth`: of the session that a namespace was read for.
         """
-        host = place.parents if place.ref.kind is ScopeKind.NAMESPACE else b""
-        args: list[Argument] = [token, self.idle_ms, int(staged), host, birth, *fields]
+        args: list[Argument] = [token, self.idle_ms, int(staged), _host(place), birth, *fields]
         _held(await self.link.call(load_script("install"), [place.control, place.hash], args), place)
 
     async def confirm_absent(self, place: Place, token: bytes) -> None:
@@ -372,6 +369,11 @@ class HotTier:
             for part, done in zip(parts, outcome.parts, strict=True):
                 self.once.learn(part.place.ref.bucket, done.incarnation)
         return outcome
+
+
+def _host(place: Place) -> bytes:
+    """The id of the session's scope, for a namespace."""
+    return place.parents if place.ref.kind is ScopeKind.NAMESPACE else b""
 
 
 def _part_keys(parts: Sequence[Part]) -> list[bytes]:

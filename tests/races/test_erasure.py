@@ -26,6 +26,7 @@ from sessioncache import (
 from sessioncache.durable import transactions
 from sessioncache.durable.engine import create_engine
 from sessioncache.erasure import ErasureReport
+from sessioncache.hot.scripts import Script
 from tests.helpers import (
     Process,
     Stall,
@@ -205,6 +206,60 @@ async def test_a_loader_that_stalled_before_the_erasure_installs_nothing_after_i
         found = await asyncio.gather(*reading, return_exceptions=True)
         assert isinstance(found[0], SessionNotFoundError)
         assert found[1] is None
+    assert traces(urls, TRACE) == []
+
+
+MANY = {named(f"k{number}"): named("value") for number in range(2_500)}
+"""More keys than one script takes."""
+
+
+@pytest.mark.parametrize("script", ["create", "fork"])
+async def test_a_large_birth_between_its_steps_leaves_no_trace(
+    urls: Urls, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    """Its process may have been killed there."""
+    async with connect(urls, timeout=30) as cache, connect(urls) as eraser:
+        parent = await cache.create(ADA, session_id="parent")
+        for name in ("m", "n"):
+            await parent.namespace(named(name)).update(dict(list(MANY.items())[:1_500]))
+        call_many = cache._tiers.link.call_many
+        found: list[list[str]] = []
+
+        async def erasing(sent: Script, calls: Sequence[Any]) -> list[Any]:
+            replies: list[Any] = await call_many(sent, calls)
+            if sent.name == "gather" and not found:
+                assert (await eraser.erase_user(ADA)).sessions == 1
+                found.append(traces(urls, TRACE))
+            return replies
+
+        monkeypatch.setattr(cache._tiers.link, "call_many", erasing)
+        work = cache.create(ADA, session_id="large", state=MANY) if script == "create" else parent.fork(new_id="large")
+        with pytest.raises(StaleSessionError):
+            await work
+        assert found == [[]]
+    assert traces(urls, TRACE) == []
+
+
+async def test_a_large_namespace_that_is_being_loaded_leaves_no_trace(
+    urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect(urls, timeout=30) as cache, connect(urls) as eraser:
+        made = await cache.create(ADA, session_id="s")
+        for part in (list(MANY.items())[:1_250], list(MANY.items())[1_250:]):
+            await made.namespace("n").update(dict(part))
+        await drain(urls)
+        evict(urls.redis)
+        space, stage, found = (await cache.get(ADA, "s")).namespace("n"), cache._tiers.hot.stage, []
+
+        async def erasing(*args: Any, **kind: Any) -> None:
+            await stage(*args, **kind)
+            assert (await eraser.erase_user(ADA)).sessions == 1
+            found.append(traces(urls, TRACE))
+
+        monkeypatch.setattr(cache._tiers.hot, "stage", erasing)
+        with pytest.raises(SessionNotFoundError):
+            await space.items()
+        assert found == [[]]
     assert traces(urls, TRACE) == []
 
 

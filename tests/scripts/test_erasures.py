@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sessioncache.entries import Entry, Head, StoredScope
-from sessioncache.hot.calls import Part, Refused, Token, TokenLost, Unready, Written
+from sessioncache.hot.births import Birth, gathered
+from sessioncache.hot.calls import Erased, Part, Refused, Token, TokenLost, Unready, Written
 from sessioncache.hot.forking import Fork, Forking
 from sessioncache.hot.layout import Place
 from sessioncache.hot.tier import HotTier
@@ -158,6 +159,82 @@ async def test_a_second_erasure_finds_what_was_read_meanwhile(bench: Bench) -> N
     assert bench.field(place, "w") == b"u", "by its name"
     assert bench.ttl(place.hash) is None
     assert (await bench.dirt(place)).head.user == "u"
+
+
+# ---- what lies in pieces
+
+
+def lying(bench: Bench) -> set[bytes]:
+    """The scopes of which something lies in pieces."""
+    return {key.split(b":")[3] for key in bench.ask("KEYS", "*:p:*")}
+
+
+def member(place: Place) -> bytes:
+    """Kind and id of a scope."""
+    return place.ref.member.encode()
+
+
+def neighbour(bench: Bench) -> str:
+    """Another user of the same bucket."""
+    names = (f"other{number}" for number in range(100))
+    return next(name for name in names if bench.user(name).control == bench.user().control)
+
+
+async def test_what_of_the_user_is_about_to_be_born_goes_at_once(bench: Bench) -> None:
+    place, other = await user_scope(bench), bench.session("s", neighbour(bench))
+    births = [Birth(bench.session(), {"a": b"1"}), Birth(bench.space(), {"k": b"1"})]
+    async with gathered(bench.link, b"*", ZERO, births), gathered(bench.link, b"*", ZERO, [Birth(other, {"a": b"1"})]):
+        assert lying(bench) == {member(bench.session()), member(bench.space()), member(other)}
+        await bench.hot.erase(place, GRACE)
+        assert lying(bench) == {member(other)}
+    assert lying(bench) == set()
+
+
+async def test_nothing_is_stored_in_pieces_until_the_end(bench: Bench) -> None:
+    place, births = await user_scope(bench), [Birth(bench.session(), {"a": b"1"})]
+    await bench.hot.erase(place, GRACE)
+    for wait in (0, GRACE - 0.000_001):
+        bench.clock.move(wait)
+        with pytest.raises(Erased):
+            async with gathered(bench.link, b"*", ZERO, births):
+                pytest.fail("something was stored")
+    assert lying(bench) == set()
+    bench.clock.move(0.000_001)
+    async with gathered(bench.link, b"*", ZERO, births):
+        assert lying(bench) == {member(bench.session())}
+
+
+async def test_what_of_the_user_is_being_loaded_goes_at_once(bench: Bench) -> None:
+    place, app = await user_scope(bench), bench.app()
+    for one in (bench.session(), app):
+        await bench.hot.stage(one, await bench.take_token(one), [b"=k", ZERO + b"1"])
+    await bench.hot.erase(place, GRACE)
+    assert lying(bench) == {member(app)}
+
+
+async def test_a_namespace_is_loaded_no_more_once_its_session_is_gone(bench: Bench) -> None:
+    place, host, space = await user_scope(bench), bench.session(), bench.space()
+    await bench.create(host)
+    taken = await bench.hot.take_token(space)
+    assert isinstance(taken, Token)
+    await bench.hot.stage(space, taken.value, [b"=k", ZERO + b"1"], birth=taken.birth)
+    await bench.hot.delete(host)
+    await bench.hot.erase(place, GRACE)
+    with pytest.raises(TokenLost):
+        await bench.hot.stage(space, taken.value, [b"=l", ZERO + b"1"], birth=taken.birth)
+    assert lying(bench) == set()
+
+
+async def test_the_index_of_pieces_forgets_what_has_expired(bench: Bench) -> None:
+    index = bench.key(bench.user(), "pieces")
+    async with gathered(bench.link, b"*", ZERO, [Birth(bench.session(), {"a": b"1"})]):
+        pass
+    assert (bench.ask("ZCARD", index), bench.ttl(index)) == (1, None)
+    bench.clock.move(3_600)
+    other = bench.session("s", neighbour(bench))
+    async with gathered(bench.link, b"*", ZERO, [Birth(other, {"a": b"1"})]):
+        (found,) = bench.ask("ZRANGE", index, 0, -1)
+    assert found.startswith(other.user + member(other) + b":")
 
 
 async def with_namespace(bench: Bench, name: str) -> tuple[Place, Place]:

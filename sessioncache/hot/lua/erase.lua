@@ -6,7 +6,7 @@
 -- ARGV   microseconds for which nothing is let in, the user;
 --        of a scope that is not hot also: the token, largest revision that SQL knows, head fields and values
 -- Reply  {'ok', revision, living keys, incarnation} {'register', 1} {'revalidate', 1} {'cold', 1} {'retry'}: the token is lost
--- Guards R1 (mark first), R13, R14 (last cleared), R15 (works when memory is full)
+-- Guards R1 (mark first), R13, R14 (last cleared; what lies in pieces), R15 (works when memory is full)
 
 local ctl, hash = KEYS[1], KEYS[2]
 local inc, delay = enter(ctl)
@@ -26,6 +26,14 @@ for _, user in ipairs(call('HKEYS', stamps)) do
   if not erased_until(base, user) then call('HDEL', stamps, user) end
 end
 call('HSET', stamps, string.sub(member, 2), string.format('%.0f', now() + tonumber(ARGV[1])))
+local user, index = string.sub(member, 2), base .. 'pieces'
+for _, name in ipairs(call('ZRANGE', index, 0, -1)) do
+  if string.sub(name, 1, 32) == user then
+    local pieces = base .. 'p:' .. string.sub(name, 33)
+    call('UNLINK', pieces, pieces .. ':d')
+    call('ZREM', index, name)
+  end
+end
 local revision = rev_digits(next_revision(rev_number(h[2])))
 mark(base, member, hash, {'!'}, '', delay)
 destroy_token(ctl, member)

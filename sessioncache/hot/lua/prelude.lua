@@ -21,6 +21,8 @@
 --   P:{b}:dead                hash    MEMBER and field ('!' for the head) -> refused revision, dead, attempts, when, reason
 --   P:{b}:p:MEMBER:NAME       hash    what is stored in pieces of a scope before it is there (stage.lua, gather.lua), with a TTL
 --   P:{b}:p:MEMBER:NAME:d     set     the marks that it will have (gather.lua), with a TTL
+--   P:{b}:pieces              zset    id of a user, MEMBER:NAME of what is stored in pieces -> until when it may lie there (microseconds); has
+--                                     no TTL, so that an eviction takes no entry before its pieces
 -- Channels: P:{b}:w:MEMBER    of a scope, P:{b}:w of all scopes of the bucket; what is said is told at `announce`
 --
 -- Fields of a scope: '=' .. key holds nine digits of revision and the text (none: deleted): JSON, behind a date if its caller
@@ -383,6 +385,13 @@ end
 local function erased_until(base, user)
   local till = tonumber(call('HGET', base .. 'erased', user) or 0)
   if till > now() and till < now() + 3600000000 then return till end
+end
+
+-- R14: notes for an erasure whose pieces (MEMBER:NAME) are about to lie there, for so many milliseconds: nothing else tells of them.
+-- What has expired goes from the index with the next one of the bucket that is noted.
+local function note_pieces(base, user, pieces, stays)
+  call('ZREMRANGEBYSCORE', base .. 'pieces', '-inf', string.format('%.0f', now()))
+  call('ZADD', base .. 'pieces', string.format('%.0f', now() + tonumber(stays) * 1000), user .. pieces)
 end
 
 -- The run lease of a session, if one is held in this incarnation and life: its token, microseconds left.

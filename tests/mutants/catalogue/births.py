@@ -93,7 +93,7 @@ MUTATIONS = (
         "pieces stay for ever",
         "R15",
         _LUA + "gather.lua",
-        "call('PEXPIRE', pieces, ARGV[2])\n",
+        "call('PEXPIRE', pieces, ARGV[3])\n",
         "",
         (_SCRIPTS + "pieces_are_no_scope_and_expire",),
     ),

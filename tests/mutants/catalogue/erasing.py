@@ -15,6 +15,60 @@ _NOT_YET = _SCRIPTS + "test_nothing_is_let_in_until_the_microsecond_of_the_end"
 
 MUTATIONS = (
     Mutation(
+        "an erasure leaves what is about to be born",
+        "R14",
+        _LUA + "erase.lua",
+        "    call('UNLINK', pieces, pieces .. ':d')\n",
+        "",
+        (
+            _SCRIPTS + "test_what_of_the_user_is_about_to_be_born_goes_at_once",
+            _RACES + "test_a_large_birth_between_its_steps_leaves_no_trace",
+        ),
+    ),
+    Mutation(
+        "an erasure takes what others have in pieces",
+        "R14",
+        _LUA + "erase.lua",
+        "if string.sub(name, 1, 32) == user then",
+        "if true then",
+        (_SCRIPTS + "test_what_of_the_user_is_about_to_be_born_goes_at_once",),
+    ),
+    Mutation(
+        "pieces of an erased user are stored",
+        "R14",
+        _LUA + "gather.lua",
+        "if erased_until(base, ARGV[1]) then return {'erased'} end\n",
+        "",
+        (_SCRIPTS + "test_nothing_is_stored_in_pieces_until_the_end",),
+    ),
+    Mutation(
+        "an erasure leaves what is being loaded",
+        "R14",
+        _LUA + "stage.lua",
+        "if ARGV[3] ~= '' then note_pieces(base, ARGV[3], name, ARGV[2]) end\n",
+        "",
+        (
+            _SCRIPTS + "test_what_of_the_user_is_being_loaded_goes_at_once",
+            _RACES + "test_a_large_namespace_that_is_being_loaded_leaves_no_trace",
+        ),
+    ),
+    Mutation(
+        "a namespace is loaded on when its session is gone",
+        "R14",
+        _LUA + "stage.lua",
+        "if ARGV[4] ~= '' and host_problem(base, ARGV[4], inc, ARGV[5]) then return {'retry'} end\n",
+        "",
+        (_SCRIPTS + "test_a_namespace_is_loaded_no_more_once_its_session_is_gone",),
+    ),
+    Mutation(
+        "the index of pieces forgets nothing",
+        "R14",
+        _LUA + "prelude.lua",
+        "  call('ZREMRANGEBYSCORE', base .. 'pieces', '-inf', string.format('%.0f', now()))\n",
+        "",
+        (_SCRIPTS + "test_the_index_of_pieces_forgets_what_has_expired",),
+    ),
+    Mutation(
         "an empty namespace is not found by an erasure",
         "R16",
         "sessioncache/durable/erasing.py",
