@@ -1,14 +1,16 @@
-"""Retention: noted without holding up what is hot, seen to for ever."""
+"""Retention is noted without holding up what is hot; no duty of the janitor starves another."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from sessioncache_worker.janitor import Janitor
 
 from sessioncache import DurableTierUnavailableError, OutcomeUnknownError, SessionCache
+from sessioncache.hot.letters import Letters
 from tests.helpers import Urls, connect
 
 
@@ -48,3 +50,60 @@ async def test_a_delete_of_unknown_outcome_does_not_end_the_janitor(cache: Sessi
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+DUTIES = ["forget_silent", "expire", "retry_letters", "purge", "compare_sample"]
+
+
+def recorded(janitor: Janitor, failing: dict[str, Exception]) -> list[str]:
+    """What the janitor does; some duties fail."""
+    done: list[str] = []
+
+    def duty(name: str) -> Any:
+        async def do() -> int:
+            done.append(name)
+            if name in failing:
+                raise failing[name]
+            return 0
+
+        return do
+
+    for name in [*DUTIES, "restore"]:
+        setattr(janitor, name, duty(name))
+    return done
+
+
+async def test_an_outage_of_sql_leaves_the_janitor_its_other_duties(cache: SessionCache) -> None:
+    janitor = Janitor(cache._tiers, every=1)
+    away = DurableTierUnavailableError()
+    done = recorded(janitor, {name: away for name in DUTIES if name != "forget_silent"})
+    await janitor.turn()
+    assert done == DUTIES
+
+
+async def test_a_duty_that_fails_is_reported_and_starves_no_other(cache: SessionCache) -> None:
+    janitor = Janitor(cache._tiers, every=0.01)
+    done = recorded(janitor, {"restore": ValueError("first"), "expire": ValueError("second")})
+    with pytest.raises(ValueError, match="first"):
+        await janitor.run()
+    assert done == ["restore", *DUTIES]
+
+
+async def test_no_letter_is_tried_again_while_sql_is_away(cache: SessionCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    janitor = Janitor(cache._tiers, every=1)
+    tried: list[object] = []
+
+    async def away() -> int:
+        raise DurableTierUnavailableError
+
+    async def retry(*given: object) -> int:
+        tried.append(given)
+        return 0
+
+    monkeypatch.setattr(Letters, "retry_due", retry)
+    await janitor.retry_letters()
+    assert len(tried) == 1
+    monkeypatch.setattr(cache._tiers.durable, "clock", away)
+    with pytest.raises(DurableTierUnavailableError):
+        await janitor.retry_letters()
+    assert len(tried) == 1

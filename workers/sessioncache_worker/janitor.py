@@ -8,7 +8,7 @@ import logging
 import math
 import random
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 from sessioncache.comparing import compare
@@ -57,15 +57,16 @@ class Janitor:
         """One turn after the other, until cancelled."""
         while True:
             await self._wait()
-            with suppress(HotTierUnavailableError, DurableTierUnavailableError, OutcomeUnknownError):
-                await self.restore()
-                if await self._tiers.backlog.take_turn("janitor", self._every * 0.9):
-                    await self.turn()
+            await _each(self.restore, self._take_turn)
 
     async def _wait(self) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._hurried.wait(), self._every)
         self._hurried.clear()
+
+    async def _take_turn(self) -> None:
+        if await self._tiers.backlog.take_turn("janitor", self._every * 0.9):
+            await self.turn()
 
     def hurry(self) -> None:
         """Look at once whether SQL came back older than it was."""
@@ -84,18 +85,18 @@ class Janitor:
         return done is not None
 
     async def turn(self) -> None:
-        """Delete what is past its retention, forget who fell silent, retry letters, purge, and compare a sample."""
+        """Forget who fell silent, delete what is past its retention, retry letters, purge, and compare a sample.
+
+        What needs Redis alone comes first, and goes on while SQL is away.
+        """
+        await _each(self.forget_silent, self.expire, self.retry_letters, self.purge, self.compare_sample)
+
+    async def expire(self) -> int:
+        """Delete the sessions that are past their retention; their number."""
         expired = await expire(self._tiers)
         if expired:
             logger.info("deleted %d sessions that are past their retention", expired)
-        await self.forget_silent()
-        retried = await self.retry_letters()
-        if retried:
-            logger.info("%d dead letters are tried again", retried)
-        purged = await self.purge()
-        if purged:
-            logger.info("purged %d tombstones", purged)
-        await self.compare_sample()
+        return expired
 
     async def forget_silent(self) -> int:
         """Forget run leases and workers whose processes were killed long ago, of this turn's buckets; their number.
@@ -110,7 +111,11 @@ class Janitor:
         letters, buckets = Letters(self._tiers.link, self._tiers.layout), self._tiers.settings.buckets
         first, self._next_letters = self._next_letters, self._next_letters + math.ceil(buckets / _ALL_LETTERS)
         with within(_TIMEOUT):
-            return await letters.retry_due([one % buckets for one in range(first, self._next_letters)], _RETRIED)
+            await self._tiers.durable.clock()  # while SQL is away nothing can be tried
+            retried = await letters.retry_due([one % buckets for one in range(first, self._next_letters)], _RETRIED)
+        if retried:
+            logger.info("%d dead letters are tried again", retried)
+        return retried
 
     def _next_buckets(self) -> list[int]:
         """The next of a pass over all buckets, those of the turns before, and the first, which knows the workers."""
@@ -127,6 +132,8 @@ class Janitor:
             with within(_TIMEOUT):
                 done = await self._tiers.durable.purge(_PURGE, at)
             purged, at = purged + done.rows, done.following
+        if purged:
+            logger.info("purged %d tombstones", purged)
         return purged
 
     async def compare_sample(self, most: int = _SAMPLE) -> int:
@@ -150,3 +157,20 @@ class Janitor:
             self._found += page
         sample, self._found = self._found[:most], self._found[most:]
         return sample
+
+
+async def _each(*duties: Callable[[], Awaitable[object]]) -> None:
+    """Do all duties, whatever becomes of the others, so that none that keeps failing starves those after it.
+
+    An outage is passed over; the first other error is raised once all are done.
+    """
+    errors: list[Exception] = []
+    for duty in duties:
+        try:
+            await duty()
+        except (HotTierUnavailableError, DurableTierUnavailableError, OutcomeUnknownError):
+            continue
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]

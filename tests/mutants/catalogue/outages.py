@@ -355,4 +355,20 @@ MUTATIONS = (
         "return False",
         (_ENDS + "test_a_worker_whose_database_refuses_the_password_exits_2",),
     ),
+    Mutation(
+        "an outage of SQL ends the janitor's turn",
+        "R10",
+        "workers/sessioncache_worker/janitor.py",
+        " OutcomeUnknownError):\n            continue\n",
+        " OutcomeUnknownError):\n            return\n",
+        ("gaps/test_retained.py::test_an_outage_of_sql_leaves_the_janitor_its_other_duties",),
+    ),
+    Mutation(
+        "a duty that fails ends the janitor's turn",
+        "R10",
+        "workers/sessioncache_worker/janitor.py",
+        "            errors.append(error)\n",
+        "            raise\n",
+        ("gaps/test_retained.py::test_a_duty_that_fails_is_reported_and_starves_no_other",),
+    ),
 )
