@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from sessioncache.cli.printing import note, plain, print_json
-from sessioncache.durable.errors import RIGHTS
+from sessioncache.durable.errors import LOGIN, NAME, RIGHTS
 from sessioncache.errors import (
     ConfigurationError,
     DurableTierUnavailableError,
@@ -15,6 +15,7 @@ from sessioncache.errors import (
     SchemaVersionError,
     SessionCacheError,
 )
+from sessioncache.hot.faults import is_forbidden
 from sessioncache.urls import shown_url
 
 _AWAY = (HotTierUnavailableError, DurableTierUnavailableError, OutcomeUnknownError)
@@ -24,10 +25,19 @@ _REDIS_AWAY = """\
     the database can be looked at with `db current` and `db check`
   what to do: see that the server runs and can be reached from here, and that --redis or SESSIONCACHE_REDIS_URL
     names it, with its password; `sessioncache doctor` examines both tiers"""
+_FORBIDDEN = """\
+  what to do: it runs, and its access list denies the user of --redis something: give it (ACL SETUSER)
+    ~sessioncache:* &sessioncache:* +@all -@admin -@dangerous +info, with your --prefix if you have one"""
 _RIGHTS = """\
   what to do: grant the role of --database what it lacks.  Agents and workers need SELECT, INSERT, UPDATE and DELETE on
     the tables of sessioncache, and USAGE on their schema; `db upgrade` needs CREATE on the schema, and to own the
     tables.  `sessioncache doctor` names what is missing"""
+_LOGIN = """\
+  what to do: see that user and password of --database or SESSIONCACHE_DATABASE_URL are right, and that the server lets
+    the role in (pg_hba.conf)"""
+_NAME = """\
+  what to do: create the database or role, or see that --database or SESSIONCACHE_DATABASE_URL names the right ones"""
+_BY_CAUSE = {RIGHTS: _RIGHTS, LOGIN: _LOGIN, NAME: _NAME}
 _DATABASE_AWAY = """\
   what still works: sessions that are in Redis, read and written; what is written waits there and is flushed later.
     `sessions show` finds those with --app and --user; so does `sessions export` those that never had a namespace
@@ -61,11 +71,11 @@ def _kind(error: SessionCacheError) -> str:
 
 def _help(error: SessionCacheError, options: argparse.Namespace) -> str:
     """Which tier it is, where it was looked for, what works without it, and what to do."""
-    if isinstance(error, DurableTierUnavailableError) and error._cause == RIGHTS:
-        return _RIGHTS
     if isinstance(error, DurableTierUnavailableError):
-        return f"  the SQL database: {_address(options.database, options)}\n{_DATABASE_AWAY}"
-    return f"  Redis or Valkey: {_address(options.redis, options)}\n{_REDIS_AWAY}"
+        advice = _BY_CAUSE.get(error._cause, _DATABASE_AWAY)
+        return f"  the SQL database: {_address(options.database, options)}\n{advice}"
+    advice = _FORBIDDEN if is_forbidden(error) else _REDIS_AWAY
+    return f"  Redis or Valkey: {_address(options.redis, options)}\n{advice}"
 
 
 def _address(url: str | None, options: argparse.Namespace) -> str:

@@ -42,15 +42,16 @@ class Verdict:
     partial: bool = False
     """Whether it may be of what this transaction touches, while others can be committed."""
     cause: str = ""
-    """The kind of an outage for those who react to it: `LOGIN`, `RIGHTS`, `SCHEMA`."""
+    """The kind of an outage for those who react to it: `LOGIN`, `NAME`, `RIGHTS`, `SCHEMA`."""
     inherited: bool = False
     """Whether a setting may be why that counts for connections from their beginning: others than this may do better."""
 
 
-LOGIN, RIGHTS, SCHEMA = "login", "rights", "schema"
+LOGIN, NAME, RIGHTS, SCHEMA = "login", "name", "rights", "schema"
 _UPGRADE = "the database lacks our tables, or they are not this version's: run `sessioncache db upgrade`"
+POINTER = ": `sessioncache doctor` names it"
 _LOGIN = Verdict("it refuses the user name or password", cause=LOGIN)
-_RIGHTS = Verdict("our role lacks a right: `sessioncache doctor` names it", partial=True, cause=RIGHTS, inherited=True)
+_RIGHTS = Verdict(f"our role lacks a right{POINTER}", partial=True, cause=RIGHTS, inherited=True)
 _SCHEMA = Verdict(_UPGRADE, partial=True, cause=SCHEMA, inherited=True)
 _UNKNOWN = Verdict("", partial=True)
 
@@ -65,7 +66,7 @@ _BY_STATE: Mapping[str, Verdict] = {
     "25P04": Verdict("it ended a transaction that took too long", partial=True),
     "28": _LOGIN,
     "28000": Verdict("it does not let this role in", cause=LOGIN),
-    "3D000": Verdict("there is no such database"),
+    "3D000": Verdict("there is no such database", cause=NAME),
     "3F000": _RIGHTS,  # a role that may use no schema: there is none to create tables in
     "40": Verdict("others changed the same rows at the same time", partial=True),
     "42": Verdict("a statement does not fit its tables, or a trigger of theirs", partial=True),
@@ -118,7 +119,7 @@ _BY_TEXT: Mapping[str, Verdict] = {
     "SSL error": Verdict("no TLS comes about with it"),
     "password authentication failed": _LOGIN,
     "no password supplied": Verdict("it asks for a password", cause=LOGIN),
-    "does not exist": Verdict("there is no such database or role"),
+    "does not exist": Verdict("there is no such database or role", cause=NAME),
     "onnection refused": Verdict("nobody listens there"),
     "No such file or directory": Verdict("nobody listens there"),
     "could not translate host name": Verdict("there is no such host"),

@@ -38,6 +38,8 @@ def judge_schema(facts: SqlFacts) -> Finding:
     found = facts.revision
     if found == SCHEMA_REVISION:
         return good("schema", f"{found}, up to date")
+    if found is None and any(one.startswith(("USAGE on schema", "SELECT on")) for one in facts.missing_rights):
+        return bad("schema", "the role of the URL may not read it", "grant it what it lacks")
     if found is None:
         return bad("schema", "the database has no sessioncache schema", _UPGRADE)
     if found > SCHEMA_REVISION:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sessioncache.deadline import within
+from sessioncache.durable.errors import LOGIN, NAME, POINTER, RIGHTS
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.health.backlog import judge_dirty, judge_flushing, judge_letters, judge_oldest, judge_workers
 from sessioncache.health.both_tiers import judge_buckets, judge_clocks, judge_incarnations, judge_layout, judge_older
 from sessioncache.health.durable_tier import judge_database, judge_rights, judge_schema
 from sessioncache.health.finding import Finding, Report, bad
-from sessioncache.health.hot_tier import judge_eviction, judge_memory, judge_persistence, judge_redis, judge_refusals
+from sessioncache.health.hot_tier import (
+    judge_channels,
+    judge_eviction,
+    judge_memory,
+    judge_persistence,
+    judge_redis,
+    judge_refusals,
+)
 from sessioncache.health.redis_facts import RedisFacts, read_redis, where_redis
 from sessioncache.health.sql_facts import SqlFacts, read_sql, where_sql
 from sessioncache.health.targets import Targets
@@ -24,7 +32,12 @@ TIMEOUT = 5.0
 """Seconds for which a tier is waited for."""
 _START = "start what uses it (an agent, `sessioncache demo`), or name your servers: --redis URL --database URL"
 _SEE_REDIS = "see that Redis runs there, and that address, password and TLS of --redis are right"
-_SEE_DATABASE = "see that the database runs there, and that address and password of --database are right"
+_SEE_DATABASE = "see that the database runs there, and that address and TLS of --database are right"
+_BY_CAUSE = {
+    LOGIN: "see that user and password of --database are right, and that the server lets the role in (pg_hba.conf)",
+    NAME: "create the database or role, or see that --database names the right ones",
+    RIGHTS: "grant the role of --database what it lacks: CONNECT on the database, USAGE on the schema, and the tables",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,7 @@ async def examine(targets: Targets, settings: CacheSettings, *, timeout: float =
     findings = [*_of_redis(hot, targets), *_of_database(durable), *_of_both(hot, durable, targets, settings)]
     if isinstance(hot, RedisFacts):
         findings += _of_backlog(hot, targets, settings)
+    findings = [replace(one, found=one.found.replace(POINTER, "")) for one in findings]
     return Report(findings, away=isinstance(hot, Away) or isinstance(durable, Away))
 
 
@@ -64,14 +78,15 @@ async def _read_durable(targets: Targets) -> SqlFacts | Away:
     try:
         return await read_sql(targets.database)
     except DurableTierUnavailableError as error:
-        return Away(bad("database", f"{error} ({where})", _START if targets.embedded else _SEE_DATABASE))
+        advice = _START if targets.embedded else _BY_CAUSE.get(error._cause, _SEE_DATABASE)
+        return Away(bad("database", f"{error} ({where})", advice))
 
 
 def _of_redis(hot: RedisFacts | Away, targets: Targets) -> list[Finding]:
     if isinstance(hot, Away):
         return [hot.finding]
     told = [judge(hot) for judge in (judge_redis, judge_eviction, judge_persistence)]
-    return [*told, *judge_refusals(hot), judge_memory(hot, embedded=bool(targets.embedded))]
+    return [*told, *judge_refusals(hot), *judge_channels(hot), judge_memory(hot, embedded=bool(targets.embedded))]
 
 
 def _of_database(durable: SqlFacts | Away) -> list[Finding]:

@@ -51,6 +51,14 @@ def judge_refusals(facts: RedisFacts) -> list[Finding]:
     return [bad("writes", f"refused: {found}; what is hot can be read", advice) for found, advice in why]
 
 
+def judge_channels(facts: RedisFacts) -> list[Finding]:
+    """Whether the user of the URL may use our channels, if not."""
+    if not facts.without_channels:
+        return []
+    found = "the user of the URL may not use them: `watch()` is refused, and workers find new dirt at their next sweep"
+    return [warning("channels", found, f"ACL SETUSER … &{facts.without_channels}:*")]
+
+
 def judge_eviction(facts: RedisFacts) -> Finding:
     """What Redis drops when its memory is full: never what SQL lacks (R15)."""
     policy = facts.info.get("maxmemory_policy") or facts.config.get("maxmemory-policy")

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from redis.exceptions import ResponseError
+
 from sessioncache.errors import HotTierUnavailableError
-from sessioncache.hot.faults import is_repeatable
+from sessioncache.hot.faults import forbidden_by, is_repeatable
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.link import Argument, HotLink, Reply, pairs_of, parse_info
 from sessioncache.hot.vitals import Pulse, Vitals, WorkerPulse
@@ -31,6 +33,8 @@ class RedisFacts:
     """Seconds that its clock is ahead of this machine's."""
     delay: float = WorkerSettings().flush_delay
     """The workers' flush delay in seconds."""
+    without_channels: str = ""
+    """The prefix of our channels, where the user may not use them."""
     older: float = 0.0
     """When SQL was found to have less than was flushed, by the clock of Redis; 0: never."""
     restored: float = 0.0
@@ -47,6 +51,7 @@ async def read_redis(link: HotLink, settings: CacheSettings) -> RedisFacts:
     layout = Layout(settings.prefix, settings.buckets)
     began = time.time()
     replies = await link.exchange(_commands(layout), {})
+    published, *replies = replies
     clock, record, noted, *rest = (None if isinstance(reply, Exception) else reply for reply in replies)
     info, config = rest[: len(_SECTIONS)], rest[len(_SECTIONS) :]
     recorded = _texts(record)
@@ -60,6 +65,7 @@ async def read_redis(link: HotLink, settings: CacheSettings) -> RedisFacts:
         record=recorded,
         offset=None if clock is None else _offset(clock, began, time.time()),
         delay=int(delay) / 1_000_000 if delay else WorkerSettings().flush_delay,
+        without_channels=settings.prefix if isinstance(published, ResponseError) and forbidden_by(published) else "",
         older=int(older or 0) / 1_000_000,
         restored=int(restored or 0) / 1_000_000,
         pulse=pulse,
@@ -77,6 +83,7 @@ def where_redis(link: HotLink) -> str:
 
 def _commands(layout: Layout) -> Sequence[Sequence[Argument]]:
     return [
+        (b"PUBLISH", b"%b:doctor" % layout.prefix.encode(), b""),  # which nobody hears
         (b"TIME",),
         (b"HGETALL", layout.record),
         (b"HMGET", layout.control(0), b"delay", b"older", b"restored"),

@@ -51,7 +51,7 @@ class SqlFacts:
     version: str
     driver: str
     revision: str | None
-    """Of the schema; None: there is none."""
+    """Of the schema; None: there is none, or the role may not read it."""
     encoding: str = "UTF8"
     standby: bool = False
     read_only: bool = False
@@ -115,7 +115,9 @@ async def _read_all(connection: AsyncConnection, where: str) -> SqlFacts:
     began = time.time()
     clock = await read_clock(connection) / 1_000_000
     offset = clock - min(max(clock, began - _STEP), time.time())
-    there = await connection.run_sync(_tables_there)
+    lacks = await missing_rights(connection)
+    # What may not be read is left out, so that the right that is lacking can be told.
+    there = {name for name in await connection.run_sync(_tables_there) if f"SELECT on {name}" not in lacks}
     return SqlFacts(
         **await _server(connection),
         where=where,
@@ -124,7 +126,7 @@ async def _read_all(connection: AsyncConnection, where: str) -> SqlFacts:
         fences=await _fences(connection) if schema.fence.name in there else None,
         history=await _history(connection, clock) if schema.incarnation.name in there else None,
         offset=offset,
-        missing_rights=await missing_rights(connection),
+        missing_rights=lacks,
     )
 
 

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 _NOT_EXECUTED = "not executed"
 _UNANSWERED = "unanswered"
 _REFUSED = "refused"
+_FORBIDDEN = "forbidden"
 _AT_REPLICA = "at a replica"
 ELSEWHERE = (RedisConnectionError, ReadOnlyError, ClusterDownError, AskError)
 """What says that this server serves nobody, or not us: MASTERDOWN and MOVED are among them."""
@@ -46,7 +47,7 @@ _FEW = 4
 _ACL = "see the access list in the guide to servers"
 # How the two engines name what an access list forbids: a command, or the kind of thing that a command was on.
 _COMMAND = re.compile(r"the '([A-Za-z|_.-]{1,40})' command")
-_FORBIDDEN = {"channel": "one of the channels", "key": "one of the keys"}
+_DENIED = {"channel": "one of the channels", "key": "one of the keys"}
 _IN_SCRIPT = ("The user executing the script can't", "ACL failure in script")
 
 
@@ -77,6 +78,11 @@ def is_unanswered(error: BaseException) -> bool:
     return isinstance(error, HotTierUnavailableError) and error._fate == _UNANSWERED
 
 
+def is_forbidden(error: BaseException) -> bool:
+    """Whether an error is one of the server's access list (NOPERM)."""
+    return isinstance(error, HotTierUnavailableError) and error._fate == _FORBIDDEN
+
+
 def is_repeatable(error: BaseException) -> bool:
     """Whether it is one of either: what has no effect, or an operation id, may be sent again."""
     return is_not_executed(error) or is_unanswered(error)
@@ -96,7 +102,7 @@ def explain(error: ResponseError) -> SessionCacheError:
         return not_executed(f"Redis cannot execute commands now ({type(error).__name__}: {word})")
     forbidden = forbidden_by(error)
     if forbidden:
-        return HotTierUnavailableError(f"{forbidden}: {_ACL}")
+        return HotTierUnavailableError(f"{forbidden}: {_ACL}", _fate=_FORBIDDEN)
     logger.error("Redis refused a command: %s", type(error).__name__)
     # The text of such an error may quote arguments, which are state: only its first word is told.
     return HotTierUnavailableError(f"Redis refused a command ({type(error).__name__}: {word})")
@@ -119,7 +125,7 @@ def forbidden_by(error: ResponseError) -> str:
     command = _COMMAND.search(text)
     if command:
         return f"NOPERM: the Redis user may not run the command {command[1].upper()}"
-    what = next((ours for theirs, ours in _FORBIDDEN.items() if theirs in text), "a command that our scripts use")
+    what = next((ours for theirs, ours in _DENIED.items() if theirs in text), "a command that our scripts use")
     return f"NOPERM: the Redis user may not use {what}"
 
 
