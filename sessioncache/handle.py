@@ -124,6 +124,7 @@ class Handle(ABC):
         if self._lease:
             raise ConfigurationError("a run lease stays with the process that took it: take one here")
         other = copy(self)
+        other._known = self._known.copy()
         other._tiers, other._open_ledger, other._ledger = tiers, open_ledger, ledger
         return other
 
@@ -229,8 +230,7 @@ class Handle(ABC):
         if content is None:
             self._known.confirm(scope)
             return
-        self._known.replace(began, scope, self._full(scope, ""), content)
-        if scope is self._own:
+        if self._known.replace(began, scope, self._full(scope, ""), content) and scope is self._own:
             self._noticed(content)
 
     async def _read(self, keys: Mapping[KeyScope, Sequence[str] | None]) -> dict[KeyScope, Content]:
@@ -422,10 +422,12 @@ class Handle(ABC):
     def _note(self, parts: Mapping[KeyScope, Part], written: Written, began: int = 0, *, life: bool = False) -> None:
         revision = written.revision
         for (scope, part), done in zip(parts.items(), written.parts, strict=True):
-            if done.changed:
-                self._note_part(scope, part.operations, done, revision, began)
-                if scope is self._own:
-                    self._changed(revision)
+            if not done.changed:
+                self._note_absent(scope, part.operations, done, began)
+                continue
+            self._note_part(scope, part.operations, done, revision, began)
+            if scope is self._own:
+                self._changed(revision)
         if self._ledger is None:
             self._ledger = self._open_ledger()
         self._ledger.note(list(parts.values()), written, life=life)
@@ -441,6 +443,14 @@ class Handle(ABC):
                 text = result if result and isinstance(result, bytes) else given
                 known.write(began, scope, self._full(scope, key), revision, None if code == b"D" else text)
         known.advance(scope, done, revision)
+
+    def _note_absent(self, scope: KeyScope, operations: Sequence[Operation], done: WrittenPart, began: int) -> None:
+        """A write that changed nothing has found absent what it was to take away."""
+        version = done.incarnation + done.before if done.before else b""
+        for code, key, _, _ in operations:
+            absent = self._known.keys_of(scope) if code == b"C" else [self._full(scope, key)] if code == b"D" else []
+            for name in absent:
+                self._known.read(began, scope, name, None, version)
 
     def _accepted(self, outcome: Written | Refused, changes: Mapping[KeyScope, list[Operation]]) -> Written:
         if isinstance(outcome, Written):

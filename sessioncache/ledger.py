@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import NamedTuple
@@ -47,6 +47,17 @@ class Pending:
     whole: bytes = b""
     """Up to where the scope was cleared."""
 
+    def covers(self, revision: bytes) -> bool:
+        """Whether the scope was cleared, or the session deleted, after a write of this revision."""
+        return revision <= self.whole or (self.gone and revision <= self.life)
+
+    def forget(self, through: bytes, names: Iterable[str]) -> None:
+        """Forget entries, and what else is named, up to a revision."""
+        self.entries = {key: noted for key, noted in self.entries.items() if noted.revision > through}
+        for name in names:
+            if getattr(self, name) <= through:
+                setattr(self, name, b"")
+
     def settled(self, state: FlushState) -> bool:
         """Flushed through, in the incarnation of the writes (R11)."""
         return (
@@ -55,7 +66,11 @@ class Pending:
 
 
 class Ledger:
-    """What one handle has written, by scope and incarnation."""
+    """What one handle has written, by scope and incarnation.
+
+    Calls of one handle may be under way at once, and be answered in another order than Redis worked on them: whatever
+    the order, what is remembered of a key, of the head and of a life is the latest by its revision.
+    """
 
     def __init__(self, unsettled: set[Ledger] | None = None) -> None:
         """A ledger that is in `unsettled` as long as it holds something."""
@@ -86,70 +101,70 @@ class Ledger:
             if pending.revision and done.flushed_through >= pending.revision:
                 pending.entries.clear()
                 pending.life = pending.head = pending.whole = b""
-            pending.revision = revision
+            is_latest = revision >= pending.revision and len(same) == 1
+            if is_latest or revision > pending.revision:
+                pending.revision = revision
             for operation, result in zip(part.operations, done.results, strict=True):
                 code, key, given, expected = operation
                 text = given if code == b"S" else _text_of(operation, result)
                 if code == b"C":
                     if result:
-                        pending.entries.clear()
-                        pending.whole = encode_revision(decode_revision(revision) - 1)
-                        self._supersede(pending, None)
+                        _clear(same, pending, revision)
                 elif text is not None:
                     exact = code in b"IA" or expected != ANY or part.if_revision != b""
-                    pending.entries[key] = Noted(revision, fingerprint(text), exact)
-                    if len(same) > 1 and not exact:
-                        self._supersede(pending, key)
-            if life and part is parts[0]:
+                    noted = Noted(revision, fingerprint(text), exact)
+                    if is_latest or _overtakes(same, pending, key, noted):
+                        pending.entries[key] = noted
+            if life and part is parts[0] and revision >= pending.life and not _is_over(same, revision):
                 pending.life, pending.gone = revision, False
-
-    def _supersede(self, latest: Pending, key: str | None) -> None:
-        """What was written to a key in other incarnations does not matter once it was set anew, whatever it was.
-
-        None: all keys, since they were cleared.
-        """
-        for other in list(self._pending[latest.place.hash].values()):
-            if other is latest:
-                continue
-            if key is None:
-                other.entries.clear()
-                other.whole = b""
-            else:
-                other.entries.pop(key, None)
-            if not (other.entries or other.life or other.head or other.whole):
-                self._drop(other)
+            if not is_latest:
+                self._drop_empty(same)
 
     def note_head(self, place: Place, written: Written) -> None:
         """Remember a touch or a new title."""
-        incarnation = written.parts[0].incarnation
-        pending = self._of(place, incarnation)[incarnation]
-        pending.revision = pending.head = written.revision
+        same, pending = self._reached(place, written)
+        if not _is_over(same, written.revision):
+            pending.head = max(pending.head, written.revision)
+        self._drop_empty(same)
 
     def note_delete(self, place: Place, written: Written) -> None:
         """Remember the delete of a session."""
-        incarnation = written.parts[0].incarnation
-        pending = self._of(place, incarnation)[incarnation]
-        pending.revision = pending.life = written.revision
-        pending.gone = True
-        pending.head = pending.whole = b""
-        pending.entries.clear()
+        same, pending = self._reached(place, written)
+        revision = written.revision
+        for one in same.values():
+            one.forget(revision, ("head", "whole", "life"))
+        if revision > pending.life:
+            pending.life, pending.gone = revision, True
+        self._drop_empty(same)
 
     def pending(self) -> list[Pending]:
         """What is not known to be durable now, unmoved by what is written from now on."""
         return [replace(one, entries=dict(one.entries)) for same in self._pending.values() for one in same.values()]
 
     def forget(self, settled: Pending) -> None:
-        """Forget what `settled` says is durable; keep what was written since."""
-        now = self._pending.get(settled.place.hash, {}).get(settled.incarnation)
+        """Forget what `settled` says is durable; keep what it does not have, written since or only now answered."""
+        same = self._pending.get(settled.place.hash, {})
+        now = same.get(settled.incarnation)
         if now is None:
             return
-        if now.revision == settled.revision:
-            self._drop(now)
-            return
-        now.entries = {k: e for k, e in now.entries.items() if e.revision > settled.revision}
+        known = settled.entries
+        now.entries = {k: e for k, e in now.entries.items() if k not in known or e.revision > known[k].revision}
         for name in ("life", "head", "whole"):
-            if getattr(now, name) <= settled.revision:
+            if getattr(now, name) <= getattr(settled, name):
                 setattr(now, name, b"")
+        self._drop_empty(same)
+
+    def _reached(self, place: Place, written: Written) -> tuple[dict[bytes, Pending], Pending]:
+        incarnation = written.parts[0].incarnation
+        same = self._of(place, incarnation)
+        pending = same[incarnation]
+        pending.revision = max(pending.revision, written.revision)
+        return same, pending
+
+    def _drop_empty(self, same: dict[bytes, Pending]) -> None:
+        for one in list(same.values()):
+            if not (one.entries or one.life or one.head or one.whole):
+                self._drop(one)
 
     def _drop(self, one: Pending) -> None:
         same = self._pending[one.place.hash]
@@ -167,6 +182,38 @@ class Ledger:
         if incarnation not in same:
             same[incarnation] = Pending(place, incarnation)
         return same
+
+
+def _clear(same: Mapping[bytes, Pending], pending: Pending, revision: bytes) -> None:
+    """All keys were cleared: what was written to them before does not matter, in whatever incarnation it was."""
+    whole = encode_revision(decode_revision(revision) - 1)
+    if _is_over(same, revision) or any(one.whole >= whole for one in same.values() if one is not pending):
+        return
+    for one in same.values():
+        one.forget(*((revision, ()) if one is pending else (whole, ("whole",))))
+    pending.whole = max(pending.whole, whole)
+
+
+def _is_over(same: Mapping[bytes, Pending], revision: bytes) -> bool:
+    """Whether the session was deleted after a write of this revision."""
+    return any(one.gone and revision <= one.life for one in same.values())
+
+
+def _overtakes(same: Mapping[bytes, Pending], pending: Pending, key: str, noted: Noted) -> bool:
+    """Whether no later write of the key was noted; what it overtakes in other incarnations does not matter any more.
+
+    What was set anew does not depend on what was there; what built on it is shown by itself alone.
+    """
+    revision = noted.revision
+    for one in same.values():
+        known = one.entries.get(key)
+        if one.covers(revision) or (known and known.revision > revision and (one is pending or not known.exact)):
+            return False
+    for one in same.values():
+        known = one.entries.get(key)
+        if one is not pending and known and known.revision < revision and not noted.exact:
+            del one.entries[key]
+    return True
 
 
 def fingerprint(text: bytes) -> bytes:

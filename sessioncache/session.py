@@ -23,6 +23,7 @@ from sessioncache.ledger import Ledger
 from sessioncache.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, Key, KeyScope, split_key
 from sessioncache.namespace import Namespace
 from sessioncache.records import Record, record_of, upsert_of
+from sessioncache.revisions import ZERO
 from sessioncache.scopes import app_ref, session_ref, user_ref
 from sessioncache.tiers import Tiers
 from sessioncache.upkeep import check_title, counting, touch
@@ -214,7 +215,8 @@ class Session(Handle):
     async def _touch(self, change: Touch) -> SessionInfo:
         part = Part(self._by_scope[KeyScope.SESSION], birth=self._birth)
         written, head = await self._of_this_life(touch(self._tiers, part, change, self._lease))
-        self._head.update({name: head[name] for name in _MOVING if name in head})  # R5: never the birth
+        if head.get(b"u", ZERO) >= self._head.get(b"u", ZERO):  # else a later one was answered first
+            self._head.update({name: head[name] for name in _MOVING if name in head})  # R5: never the birth
         self._in_use.seen(head)
         if self._ledger is None:
             self._ledger = self._open_ledger()
@@ -322,7 +324,7 @@ class Session(Handle):
         self._in_use.seen(told)
 
     def _changed(self, revision: bytes) -> None:
-        self._head[b"u"] = revision
+        self._head[b"u"] = max(revision, self._head.get(b"u", ZERO))
         self._in_use.seen(self._head)
 
 

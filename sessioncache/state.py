@@ -16,7 +16,7 @@ _LARGE = 16_384
 
 
 _MANY_WRITTEN = 64
-"""Written keys from which on it pays to look which of them may be forgotten."""
+"""Written keys that are always remembered as long as any call is under way."""
 
 
 class State(Mapping[str, Any]):
@@ -112,13 +112,25 @@ class Known:
     a call brings that began before another one wrote the key counts only if it is newer.
     """
 
-    __slots__ = ("_cleared", "_count", "_last_write", "_layers", "_merged", "_under_way", "_written", "changes")
+    __slots__ = (
+        "_cleared",
+        "_count",
+        "_ended",
+        "_last_write",
+        "_layers",
+        "_merged",
+        "_under_way",
+        "_written",
+        "changes",
+    )
 
     def __init__(self) -> None:
         self._layers: dict[KeyScope, _Layer] = {}
         self._merged: dict[str, bytes] | None = {}
         self._written: dict[str, tuple[int, bytes, KeyScope]] = {}
-        """What calls under way have to be told of writes that they may not have seen."""
+        """What was told of keys since calls under way began: of a write its revision, of a reading its version."""
+        self._ended = 0
+        """Calls that have ended since it was looked last which of these may be forgotten."""
         self._cleared: dict[KeyScope, tuple[bytes, int]] = {}
         """The version to which the handle cleared a scope, and when that was told."""
         self._under_way: list[int] = []
@@ -150,9 +162,12 @@ class Known:
         self._under_way.remove(began)
         if not self._under_way:
             self._written.clear()
-        elif len(self._written) > _MANY_WRITTEN:
+            return
+        self._ended += 1
+        if _MANY_WRITTEN < len(self._written) < 2 * self._ended:  # else it costs more than the calls did
             oldest = min(self._under_way)
             self._written = {key: one for key, one in self._written.items() if one[0] > oldest}
+            self._ended = 0
 
     def versions(self) -> dict[KeyScope, bytes]:
         """The scopes with the versions that are held, where it pays to ask whether they are still the same."""
@@ -208,14 +223,18 @@ class Known:
             return
         if value is not None and value < self._cleared_since(scope, began, version[:-DIGITS]):
             value = None
-        if not self._is_overtaken(began, key, value[:DIGITS] if value else b""):
+        revision = version[-DIGITS:]
+        if not self._is_overtaken(began, key, revision):
             self._put(layer, key, value)
+            if len(self._under_way) > 1:
+                self._count = self._last_write = self._count + 1
+                self._written[key] = (self._count, version, scope)
 
-    def replace(self, began: int, scope: KeyScope, prefix: str, content: Content) -> None:
-        """A reading found these keys of a scope and no others."""
+    def replace(self, began: int, scope: KeyScope, prefix: str, content: Content) -> bool:
+        """A reading found these keys of a scope and no others; whether nothing newer was known already."""
         before, version = self._layers.get(scope), content.version
         if before is not None and _is_outdated(before, began, version):
-            return
+            return False
         layer = _Layer(prefix, content, version)
         if before is not None:
             layer.is_steady = before.held == version != b""
@@ -225,15 +244,17 @@ class Known:
         self._count = layer.told = self._count + 1
         self.changes += 1
         self._layers[scope], self._merged = layer, None
+        return True
 
     def confirm(self, scope: KeyScope) -> None:
         """A scope was found at the version that is held."""
         self._layer(scope).is_steady = True
 
     def _keep_newer(self, began: int, scope: KeyScope, before: _Layer, layer: _Layer) -> None:
-        read_at = layer.held[-DIGITS:]
-        for key, (count, revision, where) in self._written.items():
-            if where is scope and count > began and read_at < revision:
+        held = layer.held
+        for key, (count, newest, where) in self._written.items():
+            is_newer = held[-DIGITS:] < newest[-DIGITS:] and newest[:-DIGITS] in (b"", held[:-DIGITS])
+            if where is scope and count > began and is_newer:
                 layer.put(key, before.values.get(key))
 
     def _put(self, layer: _Layer, key: str, value: bytes | None) -> None:
@@ -253,9 +274,9 @@ class Known:
         return layer
 
     def _is_overtaken(self, began: int, key: str, revision: bytes) -> bool:
-        """Whether a newer write of the key was told after a call had begun."""
-        count, written, _ = self._written.get(key, (0, b"", None))
-        return count > began and written > revision
+        """Whether a newer write of the key, or a newer reading, was told after a call had begun."""
+        count, newest, _ = self._written.get(key, (0, b"", None))
+        return count > began and newest[-DIGITS:] > revision
 
     def _cleared_since(self, scope: KeyScope, began: int, incarnation: bytes | None = None) -> bytes:
         """The revision of a clear that was told after a call had begun; empty: none was, or in another incarnation."""
@@ -267,10 +288,10 @@ class Known:
         return cleared[-DIGITS:]
 
     def copy(self) -> Known:
-        """The same, to go its own way from here."""
+        """The same, to go its own way from here: none of the calls that are under way is of it."""
         other = Known()
         other._layers = {scope: layer.copy() for scope, layer in self._layers.items()}
-        other._merged, other._written, other._cleared = None, self._written.copy(), self._cleared.copy()
+        other._merged, other._cleared = None, self._cleared.copy()
         other._count, other._last_write = self._count, self._last_write
         return other
 

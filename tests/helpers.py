@@ -131,6 +131,23 @@ class Stall:
         return await self._inner(*args, **kwargs)
 
 
+class HeldAnswer:
+    """An asynchronous method whose next answer is held up: `worked` is set once it is there, `release` lets it in."""
+
+    def __init__(self, target: object, name: str) -> None:
+        self._inner: Callable[..., Any] = getattr(target, name)
+        self.worked = asyncio.Event()
+        self.release = asyncio.Event()
+        setattr(target, name, self)
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        answer = await self._inner(*args, **kwargs)
+        if not self.worked.is_set():
+            self.worked.set()
+            await self.release.wait()
+        return answer
+
+
 # ---- the durable tier, raw
 
 

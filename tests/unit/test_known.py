@@ -217,7 +217,9 @@ def test_writes_are_remembered_only_for_calls_that_are_under_way() -> None:
     assert known.values["k7"] == encode_revision(8) + b"1"
     later = known.begin()
     known.end(slow)
-    assert not known._written
+    for _ in range(1_000):
+        known.end(known.begin())
+    assert not known._written, "whoever is under way began after them"
     known.end(later)
     assert len(known.values) == 1_000
 
@@ -253,3 +255,53 @@ def test_the_later_of_two_clears_counts_whichever_answers_last() -> None:
     known.clear(known.begin(), SESSION, after(5), rev(6))
     known.replace(reading, SESSION, "", content(8, a=rev(7) + b"7"))
     assert known.copy().values == known.values == {}
+
+
+def test_a_key_that_was_read_is_not_hidden_by_an_older_write_that_answers_later() -> None:
+    known = Known()
+    writing, deleting, reading = known.begin(), known.begin(), known.begin()
+    known.read(reading, SESSION, "k", rev(3) + b"3", version(3))
+    known.write(writing, SESSION, "k", rev(2), b"2")
+    known.write(deleting, SESSION, "k", rev(1), None)
+    assert known.values == {"k": rev(3) + b"3"}
+
+
+def test_the_newer_of_two_readings_of_a_key_stays_whichever_answers_last() -> None:
+    known = Known()
+    whole, one, other = known.begin(), known.begin(), known.begin()
+    known.read(other, SESSION, "k", rev(3) + b"3", version(3))
+    known.read(one, SESSION, "k", None, version(2))
+    known.replace(whole, SESSION, "", content(2, a=rev(1) + b"1"))
+    assert known.values == {"a": rev(1) + b"1", "k": rev(3) + b"3"}
+    known.read(one, SESSION, "k", None, version(4))
+    assert known.values == {"a": rev(1) + b"1"}
+
+
+def test_a_copy_waits_for_none_of_the_calls_that_are_under_way() -> None:
+    known = Known()
+    known.begin()
+    known.write(known.begin(), SESSION, "k", rev(1), b"1")
+    copy = known.copy()
+    assert copy.values == known.values
+    copy.end(copy.begin())
+    assert (copy._written, copy._under_way) == ({}, [])
+
+
+def test_a_call_among_many_that_end_looks_at_few_writes() -> None:
+    looked_at = 0
+
+    class Counting(dict[str, tuple[int, bytes, KeyScope]]):
+        def items(self):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a type of CPython's own
+            nonlocal looked_at
+            looked_at += len(self)
+            return super().items()
+
+    known = Known()
+    calls = [known.begin() for _ in range(4_000)]
+    for number, call in enumerate(calls):
+        known._written = Counting(known._written)
+        known.write(call, SESSION, f"k{number}", rev(number + 1), b"1")
+    for call in calls:
+        known._written = Counting(known._written)
+        known.end(call)
+    assert looked_at <= 20 * len(calls)

@@ -185,8 +185,8 @@ MUTATIONS = (
         "a clear of what is in SQL proves nothing",
         "R11",
         "sessioncache/ledger.py",
-        "pending.whole = encode_revision(decode_revision(revision) - 1)",
-        "pending.whole = revision",
+        "    whole = encode_revision(decode_revision(revision) - 1)\n",
+        "    whole = revision\n",
         (_CLEARS + "test_a_clear_is_shown_by_sql_once_the_session_has_left_redis",),
     ),
     Mutation(

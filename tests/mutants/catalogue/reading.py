@@ -362,7 +362,7 @@ MUTATIONS = (
         "a write of ours is shown in spite of a newer reading",
         "unchanged reads",
         _STATE,
-        "if where is scope and count > began and read_at < revision:",
+        "if where is scope and count > began and is_newer:",
         "if where is scope and count > began:",
         (_KNOWN + "a_key_that_somebody_deleted_since_a_write_is_not_brought_back_by_it",),
     ),

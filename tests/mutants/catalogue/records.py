@@ -96,8 +96,8 @@ MUTATIONS = (
         "a record that was left out is shown",
         "R2",
         "sessioncache/handle.py",
-        "            if done.changed:\n                self._note_part",
-        "            if True:\n                self._note_part",
+        "            if not done.changed:\n",
+        "            if False:\n",
         ("conformance/test_memory.py::TestRecords::test_an_older_record_changes_nothing",),
     ),
     Mutation(
