@@ -50,8 +50,10 @@ async def test_heads_come_back_whole(tier: DurableTier) -> None:
 
 async def test_only_living_entries_are_read_but_all_count_for_what_is_known(tier: DurableTier) -> None:
     await put(tier, dirt(session(), 5, {"dead": b"1"}), dirt(session(), 30, {"gone": b""}))
-    await put(tier, dirt(session(), 20, {"alive": b"2"}))
+    await put(tier, dirt(session(), 20, {"alive": b"2", "left": b"3"}))
     await put(tier, dirt(session(), 40, birth=11, cleared=10))
+    async with tier.engine.begin() as connection:
+        await connection.execute(text("UPDATE sessioncache_state SET revision = 9 WHERE key = 'left'"))
     (stored,) = await tier.read_scopes([(session(), INCARNATION)])
     assert stored.entries == [Entry("alive", 20, b"2")]
     assert stored.known == 40

@@ -237,6 +237,9 @@ async def test_r18_who_works_on_is_told_that_others_set_up_a_redis_that_forgot_e
         async with connect(Urls(urls.redis, stranger)) as other:
             with pytest.raises(ConfigurationError, match="belongs to another database"):
                 await cache.create("ada", session_id="s2")
+            async with Redis.from_url(urls.redis) as client:
+                control = cache._tiers.layout.control(session("ada", "s2").bucket)
+                assert await client.hget(control, "incarnation") is None, "nothing of ours is left there"
             await other.create("ada", session_id="s3")
 
 

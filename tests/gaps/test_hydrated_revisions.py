@@ -25,6 +25,17 @@ async def test_a_write_after_a_hydrate_is_above_every_row_that_sql_has(cache: Se
     assert stored_values(urls.database, SCOPE) == {"a": 1, "gone": 2}
 
 
+async def test_a_write_after_a_hydrate_is_above_all_that_was_purged(cache: SessionCache, urls: Urls) -> None:
+    made = await cache.create("ada", session_id="s1", state={"a": 1})
+    await drain(urls)
+    purged = made.revision + AHEAD
+    execute(urls.database, "DELETE FROM sessioncache_purged WHERE bucket = ?", SCOPE.bucket)
+    execute(urls.database, "INSERT INTO sessioncache_purged VALUES (?, ?)", SCOPE.bucket, purged)
+    assert evict(urls.redis) > 0
+    cold = await cache.get("ada", "s1")
+    assert await cold.set("gone", 2) > purged
+
+
 async def test_a_revision_has_nine_digits_however_early_the_clock(bench: Bench) -> None:
     bench.clock.micros = 5_000_000
     await bench.install(bench.user())

@@ -9,6 +9,7 @@ import pytest
 from sessioncache.entries import Entry
 from sessioncache.hot.calls import Gone, Need, Refused, Unready, Wanted
 from sessioncache.hot.layout import Place
+from sessioncache.hot.reconciling import reconcile
 from sessioncache.revisions import decode_revision, encode_revision
 from tests.scripts.bench import IDLE, SECOND, Bench, put
 
@@ -97,8 +98,12 @@ async def test_a_merge_whose_token_is_lost_changes_nothing(bench: Bench) -> None
     place, revision = await left_from_before(bench)
     taken = await bench.take_merge_token(place)
     stored = bench.stored(place, Entry("k", revision + 1, b'"sql"'))
+    (looked,) = await bench.merging.look([taken])
+    assert looked is not None
+    made = reconcile(place.ref.kind, looked, stored)
     bench.ask("HDEL", place.control, f"t:{place.ref.member}")
     before = bench.ask("HGETALL", place.hash)
+    assert await bench.merging.carry_out([(taken, looked, made)]) == [None]
     assert await bench.merge_under(taken, stored) is None
     assert bench.ask("HGETALL", place.hash) == before
 

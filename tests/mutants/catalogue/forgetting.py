@@ -192,7 +192,7 @@ MUTATIONS = (
         "sessioncache/registrar.py",
         "        await self._incarnations.claim()\n",
         "",
-        (_INSTALLATION + "test_r18_who_works_on_reclaims_a_redis_that_forgot_everything",),
+        (_INSTALLATION + "test_r18_who_works_on_is_told_that_others_set_up_a_redis_that_forgot_everything",),
     ),
     Mutation(
         "a Redis that forgot everything while it was registered is left to whoever comes first",

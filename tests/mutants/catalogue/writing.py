@@ -152,7 +152,7 @@ MUTATIONS = (
         "sessioncache/hydration.py",
         'fields[b"r"] = encode_revision(stored.known)',
         'fields[b"r"] = encode_revision(stored.head.revision)',
-        ("gaps/test_hydrated_revisions.py::test_a_write_after_a_hydrate_is_above_every_row_that_sql_has",),
+        ("gaps/test_hydrated_revisions.py::test_a_write_after_a_hydrate_is_above_all_that_was_purged",),
     ),
     Mutation(
         "unpadded revisions",
