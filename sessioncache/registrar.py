@@ -81,7 +81,8 @@ class Registrar:
         swaps = await self._durable.swap_fences({b: (fences.get(b), found[b].id) for b in buckets if b not in lapsed})
         done = {b: found[b].id for b, swap in swaps.items() if swap in (Swap.CURRENT, Swap.SWAPPED)}
         renewed = {b: fences[b] for b, swap in swaps.items() if swap is Swap.SWAPPED and fences.get(b)}
-        forgetful = {b for b, before in renewed.items() if found[b].before != before}
+        # One that was given up although Redis had it is no sign that it forgot something.
+        forgetful = {b for b, before in renewed.items() if before not in (found[b].before, unusable.get(b))}
         await self._incarnations.confirm(done, forgetful)
         self._tell(len(renewed), len(forgetful))
         return lapsed | {b: found[b].id if swap is Swap.REPLACED else "" for b, swap in swaps.items() if b not in done}

@@ -67,11 +67,19 @@ def judge_buckets(hot: Mapping[int, Incarnation], fences: Mapping[int, str] | No
     return good("buckets", f"{told} are in use, all registered")
 
 
-def judge_incarnations(history: History, *, forgetful: int = 0, kept: bool = True, embedded: bool = False) -> Finding:
+def judge_incarnations(
+    history: History,
+    *,
+    forgetful: int = 0,
+    kept: bool = True,
+    embedded: bool = False,
+    restored_ago: float | None = None,
+) -> Finding:
     """How often Redis may have forgotten something.
 
     `forgetful`: buckets of which it had lost something the last time.  `kept`: whether a restart keeps what it has.
-    The embedded server starts anew for its first user each time.
+    The embedded server starts anew for its first user each time.  `restored_ago`: seconds since everything hot was
+    written again, which begins with new incarnations.
     """
     if not history.last_day:
         return good("incarnations", "no change within a day")
@@ -81,6 +89,9 @@ def judge_incarnations(history: History, *, forgetful: int = 0, kept: bool = Tru
     )
     if embedded:
         return good("incarnations", f"{found}: one for each start of the embedded server")
+    since = history.since_last
+    if not forgetful and restored_ago is not None and since is not None and since >= restored_ago - _APART:
+        return good("incarnations", f"{found}: renewed by `db restored` {told_seconds(restored_ago)} ago")
     if kept and not forgetful:
         return good("incarnations", f"{found}: Redis was started anew, and nothing shows that it had lost anything")
     if forgetful:

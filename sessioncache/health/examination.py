@@ -109,7 +109,10 @@ def _of_both(
         forgetful = sum(one.forgot for one in redis.pulse.incarnations.values()) if redis and redis.pulse else 0
         kept = not redis or redis.info.get("aof_enabled") == "1"
         embedded = bool(targets.embedded)
-        findings.append(judge_incarnations(sql.history, forgetful=forgetful, kept=kept, embedded=embedded))
+        ago = time.time() + (redis.offset or 0.0) - redis.restored if redis and redis.restored else None
+        findings.append(
+            judge_incarnations(sql.history, forgetful=forgetful, kept=kept, embedded=embedded, restored_ago=ago)
+        )
     if redis and (older := judge_older(redis.older, redis.restored, time.time() + (redis.offset or 0.0))):
         findings.append(older)
     findings.append(judge_clocks(redis.offset if redis else None, sql.offset if sql else None))

@@ -253,6 +253,14 @@ def test_a_redis_that_forgot_everything_is_a_warning(urls: Urls, doctor: Say) ->
     assert code == 0
 
 
+def test_db_restored_does_not_make_it_seem_that_redis_forgot_something(urls: Urls, doctor: Say) -> None:
+    assert main(["db", "restored", "--redis", urls.redis, "--database", urls.database]) == 0
+    code, found = doctor(urls)
+    assert amiss(found) == {}
+    assert "renewed by `db restored` " in found["incarnations"]["found"]
+    assert code == 0
+
+
 def test_two_installations_that_do_not_belong_together_are_bad(urls: Urls, doctor: Say, tmp_path: Path) -> None:
     other = Urls(urls.redis, f"sqlite:///{tmp_path}/other.db")
     asyncio.run(upgrade(other.database))

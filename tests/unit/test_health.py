@@ -196,6 +196,15 @@ def test_a_restart_with_all_that_there_was_is_no_alarm() -> None:
     assert judge_incarnations(History(last_hour=1, last_day=3, since_last=90.0)).level is GOOD
 
 
+def test_what_was_renewed_on_command_is_no_alarm_until_something_changes_since() -> None:
+    recent = History(last_hour=1, last_day=3, since_last=90.0)
+    told = judge_incarnations(recent, kept=False, restored_ago=89.0)
+    assert told.level is GOOD
+    assert told.found.endswith("renewed by `db restored` 89 s ago")
+    assert judge_incarnations(recent, kept=False, restored_ago=200.0).level is WARNING
+    assert judge_incarnations(recent, forgetful=1, restored_ago=89.0).level is WARNING
+
+
 def test_the_first_incarnation_of_a_bucket_is_no_change() -> None:
     minute, week = NOW - timedelta(minutes=1), NOW - timedelta(days=7)
     assert summed([(minute, minute, 1, 1, 1)], NOW) == History(0, 0, None)

@@ -134,7 +134,7 @@ MUTATIONS = (
         "a restart is an alarm",
         "R17",
         "sessioncache/registrar.py",
-        "if found[b].before != before}",
+        "if before not in (found[b].before, unusable.get(b))}",
         "}",
         (_REPLICA + "test_r17_a_restart_with_all_that_there_was_is_no_alarm",),
     ),

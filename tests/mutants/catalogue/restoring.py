@@ -12,6 +12,14 @@ _PRIMARIES = "gaps/test_two_primaries.py"
 
 MUTATIONS = (
     Mutation(
+        "what is renewed on command counts as forgotten",
+        "R17",
+        "sessioncache/registrar.py",
+        "before not in (found[b].before, unusable.get(b))",
+        "before != found[b].before",
+        ("cli/test_doctor.py::test_db_restored_does_not_make_it_seem_that_redis_forgot_something",),
+    ),
+    Mutation(
         "what was purged lives on",
         "R14",
         _RULES,
