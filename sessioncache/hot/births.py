@@ -7,9 +7,8 @@ revision that the birth will have; one last script checks what every create or f
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from itertools import islice
 from typing import NamedTuple
 
 from sessioncache.dates import json_size
@@ -26,7 +25,11 @@ from sessioncache.limits import is_within, size_of
 _PIECE_FIELDS = 1_000
 _PIECE_BYTES = 512 * 1024
 _AT_ONCE = 4
-"""Pieces of one round trip: Redis takes up to 5 ms over each, and a distant server is waited for once for all."""
+"""Pieces of one round trip, or as much in smaller ones: Redis takes up to 5 ms over each, and a distant server is
+waited for once for all."""
+_OF_A_PIECE = 20
+"""Fields that Redis takes as long over as over a piece, however few it has."""
+_MOST_FIELDS, _MOST_BYTES = _AT_ONCE * (_PIECE_FIELDS + _OF_A_PIECE), _AT_ONCE * _PIECE_BYTES
 _BEYOND_MS = 10_000
 """Milliseconds for which pieces stay longer than the call may take that stores them."""
 _TO_DISCARD = 1.0
@@ -51,7 +54,7 @@ async def gathered(link: HotLink, token: bytes, known: bytes, scopes: Sequence[B
     try:
         birth = await find_birth(link, session, token, known)
         pieces = ((place, piece) for place, texts in scopes for piece in _pieces(texts, birth))
-        while some := list(islice(pieces, _AT_ONCE)):
+        for some in _trips(pieces):
             calls = [_gathering(place, [place.user, name, stays, *piece]) for place, piece in some]
             for (place, _), reply in zip(some, await link.call_many(load_script("gather"), calls), strict=True):
                 if reply[0] == b"erased":
@@ -95,6 +98,22 @@ def _pieces(texts: Mapping[str, bytes], revision: bytes) -> Iterator[list[bytes]
         size += len(text)
     if piece:
         yield piece
+
+
+def _trips(pieces: Iterable[tuple[Place, list[bytes]]]) -> Iterator[list[tuple[Place, list[bytes]]]]:
+    """The pieces that go in one round trip: a session may have hundreds of namespaces of a few keys."""
+    trip: list[tuple[Place, list[bytes]]] = []
+    fields = size = 0
+    for place, piece in pieces:
+        more, larger = len(piece) // 2 + _OF_A_PIECE, sum(map(len, piece))
+        is_full = fields + more > _MOST_FIELDS or size + larger > _MOST_BYTES
+        if is_full and len(trip) >= _AT_ONCE:
+            yield trip
+            trip, fields, size = [], 0, 0
+        trip.append((place, piece))
+        fields, size = fields + more, size + larger
+    if trip:
+        yield trip
 
 
 def ensure_time_left() -> None:

@@ -428,8 +428,9 @@ async def test_what_is_shared_has_the_limits_of_a_call(cache: SessionCache, urls
         assert list(client.scan_iter(match="*:h:*")) == []
 
 
-async def test_pieces_go_several_in_a_round_trip(cache: SessionCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is 0.2 s away would be waited for 4 s else."""
+@pytest.fixture
+def trips(cache: SessionCache, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The pieces of each round trip that stores some."""
     counted: list[int] = []
     call_many = cache._tiers.link.call_many
 
@@ -439,5 +440,30 @@ async def test_pieces_go_several_in_a_round_trip(cache: SessionCache, monkeypatc
         return await call_many(script, calls)
 
     monkeypatch.setattr(cache._tiers.link, "call_many", counting)
+    return counted
+
+
+async def test_pieces_go_several_in_a_round_trip(cache: SessionCache, trips: list[int]) -> None:
+    """A server that is 0.2 s away would be waited for 4 s else."""
     await cache.create("ada", session_id="s1", state=MOST)
-    assert counted == [4] * 5
+    assert trips == [4] * 5
+
+
+async def test_large_pieces_go_four_in_a_round_trip(cache: SessionCache, trips: list[int]) -> None:
+    """Also where a value alone is larger than a piece should be."""
+    await cache.create("ada", session_id="s1", state=dict(list(LARGE.items())[:10]))
+    assert trips == [4, 4, 2]
+
+
+async def test_many_small_namespaces_go_in_a_few_round_trips(cache: SessionCache, trips: list[int]) -> None:
+    """A server that is 50 ms away would be waited for 6 s else."""
+    parent = await cache.create("ada", session_id="p", state=MANY)
+    async with cache.batch() as batch:
+        for number in range(500):
+            batch.on(parent.namespace(f"n{number}")).set("a", number)
+    trips.clear()
+    child = await parent.fork(new_id="c")
+    assert len(trips) <= 4
+    assert sum(trips) == 503
+    for number in (0, 250, 499):
+        assert await child.namespace(f"n{number}").items() == [("a", number)]
