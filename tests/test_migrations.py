@@ -14,6 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sessioncache_migrations import locks
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -304,6 +305,32 @@ async def test_columns_are_added_beside_those_who_read(
         assert not upgrading.done()
         await slow.rollback()
     await upgrading
+    await engine.dispose()
+    await observer.dispose()
+
+
+async def test_an_upgrade_waits_ever_more_rarely_and_names_who_is_in_the_way(
+    postgresql_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, observer = create_engine(postgresql_url), create_engine(postgresql_url)
+    await upgrade_schema(engine)
+    async with engine.begin() as connection:
+        await connection.run_sync(downgrade, "0002")
+    pauses: list[float] = []
+    monkeypatch.setattr(locks, "_sleep", pauses.append)
+    async with observer.connect() as slow:
+        await slow.execute(text("SET application_name = 'night dump'"))
+        await slow.execute(text("SELECT count(*) AS secret FROM sessioncache_state"))
+        pid = (await slow.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+        upgrading = asyncio.ensure_future(upgrade_schema(engine))
+        await wait_until_async(lambda: len(pauses) >= 7, 20, "it tries again and again")
+        await slow.rollback()
+    await upgrading
+    assert pauses[:7] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "sessioncache.migrations"]
+    assert f"process {pid} (night dump, its query began " in line
+    assert "sessioncache_state" in line
+    assert "secret" not in line
     await engine.dispose()
     await observer.dispose()
 

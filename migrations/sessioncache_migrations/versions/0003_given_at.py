@@ -22,7 +22,7 @@ def upgrade() -> None:
         op.add_column(_TABLE, sa.Column("given_at", sa.BigInteger))
         return
     with op.get_context().autocommit_block():
-        execute_soon(f"ALTER TABLE {_TABLE} ADD COLUMN IF NOT EXISTS given_at BIGINT")
+        execute_soon(f"ALTER TABLE {_TABLE} ADD COLUMN IF NOT EXISTS given_at BIGINT", locks=_TABLE)
 
 
 def downgrade() -> None:

@@ -59,10 +59,11 @@ def upgrade() -> None:
     else:
         with op.get_context().autocommit_block():
             for name in _HEADS:
-                execute_soon(f"ALTER TABLE sessioncache_{name} ADD COLUMN IF NOT EXISTS flushed BIGINT")
+                table = f"sessioncache_{name}"
+                execute_soon(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS flushed BIGINT", locks=table)
             _create_table()
             _fill_by_batches()
-            execute_soon(_view("CREATE OR REPLACE", _OF_A_SESSION, _RECORD))
+            execute_soon(_view("CREATE OR REPLACE", _OF_A_SESSION, _RECORD), locks="sessioncache_entries")
 
 
 def _create_table() -> None:
