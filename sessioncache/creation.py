@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sessioncache.entries import Head
 from sessioncache.errors import (
+    DamagedValueError,
     DurableTierUnavailableError,
     HotTierUnavailableError,
     LimitExceededError,
@@ -66,7 +67,7 @@ class Creation:
         """Somebody wrote what the session shares between the step that created it and the reading behind it."""
         try:
             await created.refresh()
-        except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+        except (HotTierUnavailableError, DurableTierUnavailableError, DamagedValueError) as error:
             raise OutcomeUnknownError(f"the session {created.id!r} was created, and cannot be read now") from error
 
     async def _attempt(self) -> Written | Refused:

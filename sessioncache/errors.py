@@ -11,7 +11,7 @@
     ├── StaleLeaseError                         the lease was lost
     ├── LeaseUnavailableError                   another runner holds the lease
     ├── InvalidValueError (ValueError)          not exactly a JSON value
-    ├── DamagedValueError (ValueError)          what is stored of a key is no JSON text
+    ├── DamagedValueError (ValueError)          what is stored of a key, or of a scope, cannot be read
     ├── InvalidNameError (ValueError)           not a usable org, app, user, session id or key
     ├── TypeMismatchError (ValueError)          increment of a text, append to a number
     ├── LimitExceededError (ValueError)         a documented limit
@@ -106,12 +106,15 @@ class InvalidValueError(SessionCacheError, ValueError):
 
 
 class DamagedValueError(SessionCacheError, ValueError):
-    """What a tier holds of a key is no JSON text; set the key anew, or delete it."""
+    """What a tier holds of a key is no JSON text (set the key anew, or delete it), or Redis holds of a whole scope
+    something else than was written."""
 
     key: str
-    """The key, as the handle that read it names it."""
+    """The key, as the handle that read it names it; empty where a whole scope is damaged."""
     session_id: str
-    """The session; empty where the key was read through the shared scope of a user or app."""
+    """The session; empty where it is not known, or the key was read through the shared scope of a user or app."""
+    scope: str = ""
+    """Where a whole scope is damaged: what the names of its keys in Redis end with."""
 
 
 class InvalidNameError(SessionCacheError, ValueError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sessioncache.deadline import check_seconds
 from sessioncache.errors import (
     ConfigurationError,
+    DamagedValueError,
     DurableTierUnavailableError,
     HotTierUnavailableError,
     LeaseUnavailableError,
@@ -78,7 +79,7 @@ class Lease:
         while True:
             try:
                 return await self._tiers.perform(lambda: self._tiers.leases.free(self._place, self._birth, token))
-            except (HotTierUnavailableError, DurableTierUnavailableError):
+            except (HotTierUnavailableError, DurableTierUnavailableError, DamagedValueError):
                 if loop.time() >= over:
                     return None
             except ConfigurationError:  # the cache was closed
@@ -110,7 +111,7 @@ class Lease:
                 held = await self._tiers.perform(
                     lambda: self._tiers.leases.renew(self._place, self._birth, self._token, self._ttl)
                 )
-            except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+            except (HotTierUnavailableError, DurableTierUnavailableError, DamagedValueError) as error:
                 logger.warning("the run lease of a session could not be renewed, trying again: %s", error)
                 continue
             except Gone:

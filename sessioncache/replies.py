@@ -42,6 +42,8 @@ def explanation(error: SessionCacheError) -> str | None:
     """What a model is told of an error; None for one that it can do nothing about, and that is for the program."""
     if isinstance(error, _ITS_OWN):
         return str(error)
+    if isinstance(error, DamagedValueError) and error.scope:
+        return _AWAY
     return next((told for kind, told in _TOLD.items() if isinstance(error, kind)), None)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sessioncache.durable.answers import FencedOff
-from sessioncache.entries import StoredScope
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.calls import Need, Unready
+from sessioncache.hot.calls import Damaged, Need, Unready
+from sessioncache.hot.faults import damaged
 from sessioncache.hot.layout import Place
 from sessioncache.hot.merging import Merging, Taken
 from sessioncache.hot.reconciling import Looked, Merged, MoreNeededError, reconcile, stamp_anew
@@ -27,6 +27,12 @@ _WAIT = 0.02
 """Most seconds between two looks at a scope that another process is at."""
 _AT_ONCE = 128
 """Scopes that are brought together at a time: one reading of SQL, few round trips to Redis."""
+_MOST = 16 * 1024 * 1024
+"""Bytes of scopes that are brought together at a time: they are held in memory, as SQL has them and as they become."""
+
+_Job = tuple[Taken, Looked, Merged]
+_Asked = tuple[Taken, Looked, int]
+"""With the revision above which SQL is asked for its rows."""
 
 
 class Revalidator:
@@ -43,7 +49,7 @@ class Revalidator:
         """Make one attempt; returns also where another process is at work or was faster: the caller tries again.
 
         Calls of this process that want the same scope wait for one attempt.  Unready where something else has to be
-        made ready first.
+        made ready first, DamagedValueError where nothing can be done.
         """
         await self._loadings.share(place, lambda progress: self._revalidate(place, progress))
 
@@ -52,19 +58,30 @@ class Revalidator:
         await self._loadings.aclose()
 
     async def _revalidate(self, place: Place, progress: Progress) -> None:
+        taken: Taken | float | Unready | Damaged | int | None
         (taken,) = await self._merging.take_tokens([place])
+        if isinstance(taken, Taken):
+            taken = (await self._settle([taken], progress)).get(place.hash)
+        elif isinstance(taken, float):
+            await asyncio.sleep(min(taken, random.uniform(_WAIT / 4, _WAIT)))
         if isinstance(taken, Unready):
             raise taken
-        if isinstance(taken, float):
-            await asyncio.sleep(min(taken, random.uniform(_WAIT / 4, _WAIT)))
-        elif taken is not None:
-            await self._settle([taken], progress)
+        if isinstance(taken, Damaged):
+            raise damaged(taken, [place.ref.member], place.ref.session)
 
-    async def revalidate_all(self, places: Sequence[Place]) -> None:
-        """Make one attempt at each of many scopes; leaves out those that others are at, or that are not ready."""
+    async def revalidate_all(self, places: Sequence[Place]) -> dict[bytes, Damaged]:
+        """Make one attempt at each of many scopes; leaves out those that others are at, or that are not ready.
+
+        Returns which (by their hashes) are damaged: nothing else is held up by them.
+        """
+        found: dict[bytes, Damaged] = {}
         for at in range(0, len(places), _AT_ONCE):
-            taken = await self._merging.take_tokens(places[at : at + _AT_ONCE])
-            await self._settle([one for one in taken if isinstance(one, Taken)], Progress())
+            part = places[at : at + _AT_ONCE]
+            taken = await self._merging.take_tokens(part)
+            settled = await self._settle([one for one in taken if isinstance(one, Taken)], Progress())
+            found |= {place.hash: one for place, one in zip(part, taken, strict=True) if isinstance(one, Damaged)}
+            found |= {name: one for name, one in settled.items() if isinstance(one, Damaged)}
+        return found
 
     async def stamp(
         self, places: Sequence[Place], before: Mapping[int, str], marked: list[int]
@@ -74,7 +91,7 @@ class Revalidator:
         Returns those that are still to be done: those that others are at, and namespaces whose session is not hot, each
         with that session.  `before`: the incarnation of each bucket until just now, of which the hashes are whole:
         nothing is taken from SQL for them.  What is of another one is revalidated first; what is of the new one has
-        been.  The marks of each scope are added to `marked`.
+        been.  The marks of each scope are added to `marked`; what is damaged is left out.
         """
         left: list[Place] = []
         cold: list[tuple[Place, Place]] = []
@@ -82,65 +99,74 @@ class Revalidator:
             part = places[at : at + _AT_ONCE]
             taken = await self._merging.take_tokens(part)
             settled = await self._settle([one for one in taken if isinstance(one, Taken)], Progress(), before)
-            marked += filter(None, settled.values())
-            done = {token for token, marks in settled.items() if marks is not None}
+            marked += [marks for marks in settled.values() if isinstance(marks, int) and marks]
             for place, one in zip(part, taken, strict=True):
-                if isinstance(one, Unready) and one.need is Need.COLD:
+                outcome = settled.get(place.hash) if isinstance(one, Taken) else one
+                if isinstance(outcome, Damaged):
+                    logger.error("scope %s is not marked, since it is damaged: %s", place.ref.member, outcome.cause)
+                elif isinstance(one, Unready) and one.need is Need.COLD:
                     cold.append((place, one.places[0]))
-                elif one is not None and not (isinstance(one, Taken) and one.token in done):
+                elif one is not None and not isinstance(outcome, int):
                     left.append(place)
         return left, cold
 
     async def _settle(
         self, taken: Sequence[Taken], progress: Progress, before: Mapping[int, str] | None = None
-    ) -> dict[bytes, int]:
-        """Bring scopes together with what SQL has; token -> marks that are left of those that were settled."""
-        settled: dict[bytes, int] = {}
+    ) -> dict[bytes, int | Damaged]:
+        """Bring scopes together with what SQL has, as many at once as are not too large.
+
+        Returns hash -> marks that are left of those that were settled, and which are damaged.
+        """
+        settled: dict[bytes, int | Damaged] = {}
         try:
             with self._merging.kept(taken):
-                looks = await self._merging.look(taken)
-                seen = [(one, looked) for one, looked in zip(taken, looks, strict=True) if looked]
-                with progress.asking_sql():
-                    jobs = await self._reconciled(seen, before)
-                left = await self._merging.carry_out(jobs)
-            settled = {job[0].token: marks for job, marks in zip(jobs, left, strict=True) if marks is not None}
-            if before is None:
-                await self._report([made for one, _, made in jobs if one.token in settled])
+                for part in _fitting(taken):
+                    await self._settle_part(part, progress, before, settled)
         except FencedOff as fenced:
             with progress.asking_sql():
                 await self._registrar.register(fenced.buckets)
         finally:
-            unused = [one for one in taken if one.token not in settled]
+            unused = [one for one in taken if not isinstance(settled.get(one.place.hash), int)]
             if unused:
                 await self._merging.release(unused)
         return settled
 
-    async def _reconciled(
-        self, looked: Sequence[tuple[Taken, Looked]], before: Mapping[int, str] | None
-    ) -> list[tuple[Taken, Looked, Merged]]:
-        jobs: list[tuple[Taken, Looked, Merged]] = []
-        asked: list[tuple[Taken, Looked]] = []
-        for taken, seen in looked:
-            if before is not None and seen.is_whole(before.get(taken.place.ref.bucket, "")):
-                jobs.append((taken, seen, stamp_anew(taken.place.ref.kind, seen)))
-            else:
-                asked.append((taken, seen))
-        more: list[tuple[Taken, Looked]] = []
-        stored = await self._read([(taken, seen.since) for taken, seen in asked])
-        anew = before is not None
-        for (taken, seen), known in zip(asked, stored, strict=True):
+    async def _settle_part(
+        self,
+        taken: Sequence[Taken],
+        progress: Progress,
+        before: Mapping[int, str] | None,
+        settled: dict[bytes, int | Damaged],
+    ) -> None:
+        looks = dict(zip(taken, await self._merging.look(taken), strict=True))
+        settled |= {one.place.hash: looked for one, looked in looks.items() if isinstance(looked, Damaged)}
+        seen = [(one, looked) for one, looked in looks.items() if isinstance(looked, Looked)]
+        jobs, asked = _whole_apart(seen, before)
+        while jobs or asked:
+            if asked:
+                with progress.asking_sql():
+                    more, asked = await self._reconciled(asked, anew=before is not None)
+                jobs += more
+            left = await self._merging.carry_out(jobs)
+            done = [(job, marks) for job, marks in zip(jobs, left, strict=True) if marks is not None]
+            settled |= {taken.place.hash: marks for (taken, _, _), marks in done}
+            if before is None:
+                await self._report([made for (_, _, made), marks in done if isinstance(marks, int)])
+            jobs = []
+
+    async def _reconciled(self, asked: Sequence[_Asked], *, anew: bool) -> tuple[list[_Job], list[_Asked]]:
+        """What is to be done to as many scopes as SQL tells of at a time, and what is still to be asked."""
+        stored = await self._durable.read_changes(
+            [(taken.place.ref, taken.incarnation, since) for taken, _, since in asked]
+        )
+        jobs: list[_Job] = []
+        left = list(asked[len(stored) :])
+        for (taken, seen, _), known in zip(asked, stored, strict=False):
             try:
                 jobs.append((taken, seen, reconcile(taken.place.ref.kind, seen, known, anew=anew)))
             except MoreNeededError:
-                more.append((taken, seen))
-        whole = await self._read([(taken, 0) for taken, _ in more])
-        for (taken, seen), known in zip(more, whole, strict=True):
-            jobs.append((taken, seen, reconcile(taken.place.ref.kind, seen, known, anew=anew)))
-        return jobs
-
-    async def _read(self, wanted: Sequence[tuple[Taken, int]]) -> list[StoredScope]:
-        asked = [(taken.place.ref, taken.incarnation, since) for taken, since in wanted]
-        return await self._durable.read_changes(asked) if asked else []
+                left.append((taken, seen, 0))
+        return jobs, left
 
     async def _report(self, made: Sequence[Merged]) -> None:
         forgotten = sum(one.forgot for one in made)
@@ -151,3 +177,29 @@ class Revalidator:
                 "what Redis has of them is written again",
                 forgotten,
             )
+
+
+def _whole_apart(
+    looked: Sequence[tuple[Taken, Looked]], before: Mapping[int, str] | None
+) -> tuple[list[_Job], list[_Asked]]:
+    """What is to be done to hashes that are whole, and of which others SQL is asked."""
+    jobs: list[_Job] = []
+    asked: list[_Asked] = []
+    for taken, seen in looked:
+        if before is not None and seen.is_whole(before.get(taken.place.ref.bucket, "")):
+            jobs.append((taken, seen, stamp_anew(taken.place.ref.kind, seen)))
+        else:
+            asked.append((taken, seen, seen.since))
+    return jobs, asked
+
+
+def _fitting(taken: Sequence[Taken]) -> Iterator[Sequence[Taken]]:
+    """Scopes in parts of no more than `_MOST` bytes, or of one scope."""
+    start = size = 0
+    for place, one in enumerate(taken):
+        if place > start and size + one.size > _MOST:
+            yield taken[start:place]
+            start, size = place, 0
+        size += one.size
+    if taken:
+        yield taken[start:]

@@ -14,6 +14,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponen
 
 from sessioncache.errors import (
     ConfigurationError,
+    DamagedValueError,
     DurableTierUnavailableError,
     HotTierUnavailableError,
     SessionNotFoundError,
@@ -252,7 +253,7 @@ class Watch:
         if not self._doubt or self._end is not None:
             return
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type((HotTierUnavailableError, DurableTierUnavailableError)),
+            retry=retry_if_exception_type((HotTierUnavailableError, DurableTierUnavailableError, DamagedValueError)),
             wait=wait_random_exponential(multiplier=0.05, max=2),
         )
         try:

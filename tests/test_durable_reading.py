@@ -215,3 +215,18 @@ async def test_sqlite_enters_the_partial_indexes(
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
         plans = [connection.execute("EXPLAIN QUERY PLAN " + text, values).fetchall() for text, values in asked]
     assert f"USING INDEX {index} " in str(plans) or f"USING COVERING INDEX {index} " in str(plans)
+
+
+async def test_no_more_changes_are_read_at_once_than_are_of_so_many_bytes(
+    tier: DurableTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = [session(name) for name in ("a", "b", "c")]
+    for ref in refs:
+        await put(tier, dirt(ref, 5, {"old": b"1" * 400}), dirt(ref, 7, {"new": b"2" * 100}))
+    monkeypatch.setattr(reading, "_MOST", 250)
+    asked = [(ref, INCARNATION, 5) for ref in refs]
+    first = await tier.read_changes(asked)
+    assert [[entry.key for entry in one.entries] for one in first] == [["new"]] * 2, "what is older does not count"
+    assert len(await tier.read_changes([(ref, INCARNATION, 0) for ref in refs])) == 1, "one at least"
+    asked = [(refs[0], INCARNATION, 0), *[(ref, INCARNATION, 7) for ref in refs[1:]]]
+    assert len(await tier.read_changes(asked)) == 3, "of the others nothing is read"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -30,15 +30,25 @@ SELECT w.place, s.key, s.revision, s.deleted, s.given_at,
     CASE WHEN s.revision > w.since THEN s.value ELSE '' END AS value
 FROM w JOIN sessioncache_state AS s ON s.scope_id = w.scope_id AND s.namespace = w.namespace WHERE {}
 """
-_CHANGES = {
+_WANTED = {
     "sqlite": "WITH w AS (SELECT key AS place, value ->> 0 AS scope_id, value ->> 1 AS namespace, value ->> 2 AS since"
-    f" FROM json_each(?)) {_CHANGED.format('s.deleted = 0')} UNION ALL"
-    f" {_CHANGED.format('s.deleted AND s.revision > w.since')}",
+    " FROM json_each(?))",
     "postgresql": "WITH w AS (SELECT ordinality - 1 AS place, one ->> 0 AS scope_id, one ->> 1 AS namespace,"
-    " (one ->> 2)::bigint AS since FROM json_array_elements(%s::json) WITH ORDINALITY AS given(one, ordinality))"
-    f" {_CHANGED.format('NOT s.deleted')} UNION ALL {_CHANGED.format('s.deleted AND s.revision > w.since')}",
+    " (one ->> 2)::bigint AS since FROM json_array_elements(%s::json) WITH ORDINALITY AS given(one, ordinality))",
+}
+_LIVING = {"sqlite": "s.deleted = 0", "postgresql": "NOT s.deleted"}
+_CHANGES = {
+    dialect: f"{wanted} {_CHANGED.format(_LIVING[dialect])} UNION ALL"
+    f" {_CHANGED.format('s.deleted AND s.revision > w.since')}"
+    for dialect, wanted in _WANTED.items()
 }
 """What lives and what was deleted apart, since each has an index of its own, which SQLite knows by its very words."""
+_CHANGED_SIZES = {
+    dialect: f"{wanted} SELECT w.place, sum(length(s.value)) AS size FROM w JOIN sessioncache_state AS s"
+    f" ON s.scope_id = w.scope_id AND s.namespace = w.namespace WHERE {_LIVING[dialect]} AND s.revision > w.since"
+    " GROUP BY w.place"
+    for dialect, wanted in _WANTED.items()
+}
 _EVIDENCE = """
 SELECT w.place, s.key, s.revision, s.deleted, s.value, s.given_at
 FROM {asked} JOIN sessioncache_state AS s ON s.scope_id = w.scope_id AND s.key_id = w.key_id
@@ -53,7 +63,7 @@ _ASKED = {
     " FROM json_array_elements(%s::json) AS given(one)) AS w",
 }
 _MOST = 16 * 1024 * 1024
-"""Bytes of values that are evidence at a time, and that one statement reads of it."""
+"""Bytes of values that are evidence, or changes, at a time, and that one statement reads of evidence."""
 _KEYS = 10_000
 """Entries that one statement asks for."""
 
@@ -94,10 +104,12 @@ async def read_scopes(connection: AsyncConnection, wanted: Sequence[tuple[ScopeR
 async def read_changes(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str, int]]) -> list[StoredScope]:
     """Scopes as they have changed since a revision each, in the order asked for; FencedOff as `read_scopes`.
 
-    `changes` has all rows above that revision, deleted and dead ones too; `unchanged` which others live.
+    `changes` has all rows above that revision, deleted and dead ones too; `unchanged` which others live.  Of as many
+    scopes as have changes of `_MOST` bytes together, and of one at least.
     """
     purged = await _check_fences(connection, [(ref, incarnation) for ref, incarnation, _ in wanted])
     heads = await _read_heads(connection, [ref for ref, _, _ in wanted])
+    wanted = wanted[: await _count_fitting(connection, wanted, heads)]
     asked = json.dumps([(ref.rows_id, ref.namespace, since) for ref, _, since in wanted])
     rows: list[list[StoredRow]] = [[] for _ in wanted]
     for row in await connection.exec_driver_sql(_CHANGES[connection.dialect.name], (asked,)):
@@ -109,6 +121,28 @@ async def read_changes(connection: AsyncConnection, wanted: Sequence[tuple[Scope
         head, known, absent = _known(ref, heads.get(ref.id), own, purged[ref.bucket])
         found.append(StoredScope(head, changes, known, purged[ref.bucket], absent, unchanged))
     return found
+
+
+async def _count_fitting(
+    connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str, int]], heads: Mapping[str, Head]
+) -> int:
+    """The number of scopes of which the changes are read at once.
+
+    After a restart of Redis the heads tell of most scopes that SQL has nothing that Redis lacks: these need no look at
+    their rows.
+    """
+    behind = [
+        (place, ref, since)
+        for place, (ref, _, since) in enumerate(wanted)
+        if (head := heads.get(ref.id)) and max(head.flushed, head.revision) > since
+    ]
+    if len(behind) < 2:
+        return len(wanted)
+    asked = json.dumps([(ref.rows_id, ref.namespace, since) for _, ref, since in behind])
+    sizes = [0] * len(wanted)
+    for row in await connection.exec_driver_sql(_CHANGED_SIZES[connection.dialect.name], (asked,)):
+        sizes[behind[row.place][0]] = row.size
+    return max(1, bisect_right(list(accumulate(sizes)), _MOST))
 
 
 async def read_evidence(connection: AsyncConnection, wanted: Sequence[Asked]) -> list[Evidence]:

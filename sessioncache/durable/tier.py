@@ -162,6 +162,7 @@ class DurableTier:
     async def read_changes(self, wanted: Sequence[tuple[ScopeRef, str, int]]) -> list[StoredScope]:
         """What of scopes is above a revision each, deleted rows too, in one snapshot with the fences.
 
+        Of the first ones only where the changes of all are large; of one at least.
         Raises FencedOff as `read_scopes`.
         """
         async with reading_transaction(self.engine) as connection:

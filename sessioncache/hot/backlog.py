@@ -9,9 +9,11 @@ from time import monotonic
 from typing import TypeVar
 
 from sessioncache.entries import Committed, Dirt, Entry
-from sessioncache.hot.calls import Acknowledged, Claims, Dropped, Large, Need, Unready
+from sessioncache.errors import DamagedValueError
+from sessioncache.hot.calls import GARBLED, Acknowledged, Claims, Damaged, Dropped, Large, Need, Unready
 from sessioncache.hot.dirt import PIECE_BYTES, PIECE_ROWS, Piece, acknowledgement_of, dirt_of, pieces_of
 from sessioncache.hot.dirty_pieces import read_in_pieces
+from sessioncache.hot.grouping import Call, call_groups
 from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.link import Argument, HotLink, Reply, pairs_of
 from sessioncache.hot.once import LIFETIME
@@ -35,7 +37,7 @@ ANY_SIZE = 1 << 40
 
 _NOTHING = Acknowledged(0, 0, [])
 
-Reading = Dirt | Large | Unready | Dropped | None
+Reading = Dirt | Large | Unready | Dropped | Damaged | None
 """The dirt of a scope; Unready where something must be settled first, None where Redis lost the scope."""
 
 
@@ -100,14 +102,24 @@ class Backlog:
         """The dirt of scopes (bucket, member), in their order; of what has more than `most` bytes its size."""
         groups = _groups(scopes, [Piece(0, 0, 0)] * len(scopes))
         found = await self._by_bucket("dirt", scopes, groups, (self.idle_ms, most, b""), lambda _: ())
-        later = [scope for scope, reply in zip(scopes, found, strict=True) if reply[0] == b"later"]
+        later = [scope for scope, reply in zip(scopes, found, strict=True) if _is_later(reply)]
         more = iter(await self.read_dirt(later, most) if later else ())
         return [
-            next(more) if reply[0] == b"later" else await self._reading(*scope, reply, most)
+            next(more) if _is_later(reply) else await self._reading(*scope, reply, most)
             for scope, reply in zip(scopes, found, strict=True)
         ]
 
     async def _reading(self, bucket: int, member: str, reply: Reply, most: int) -> Reading:
+        if isinstance(reply, Damaged):
+            return reply
+        try:
+            return await self._said(bucket, member, reply, most)
+        except DamagedValueError as error:
+            return Damaged(str(error))
+        except ValueError:
+            return GARBLED
+
+    async def _said(self, bucket: int, member: str, reply: Reply, most: int) -> Reading:
         """What a reply says; what is too large for Lua, yet not more than `most` bytes, is read past it."""
         if reply[0] != b"large":
             return self._dirt(bucket, member, reply)
@@ -117,7 +129,7 @@ class Backlog:
         listed, values = await read_in_pieces(self.link, load_script("dirt"), keys, (self.idle_ms, most, b"1"))
         return dirt_of(bucket, member, listed, values) if listed[0] == b"ok" else self._dirt(bucket, member, listed)
 
-    async def acknowledge(self, committed: Sequence[Committed], *, delay: float) -> list[Acknowledged | None]:
+    async def acknowledge(self, committed: Sequence[Committed], *, delay: float) -> list[Acknowledged | Damaged | None]:
         """Acknowledge by version; None where the incarnation has changed since the reading, and nothing was changed.
 
         A large scope is acknowledged in pieces (see ``ack.lua``).  Of one that is not to its end the rest stays dirty.
@@ -128,33 +140,33 @@ class Backlog:
             await self._acknowledge_first(one, of_one[:-1], common) if len(of_one) > 1 else _NOTHING
             for one, of_one in zip(committed, pieces, strict=True)
         ]
-        last = [place for place, done in enumerate(before) if done is not None]
+        last = [place for place, done in enumerate(before) if isinstance(done, Acknowledged)]
         scopes = [_scope_of(committed[place]) for place in last]
 
         def args_of(at: int) -> list[Argument]:
             done = before[last[at]]
-            held_back = b"2" if done is not None and _is_refused(done) else b""
+            held_back = b"2" if isinstance(done, Acknowledged) and _is_refused(done) else b""
             return acknowledgement_of(committed[last[at]], pieces[last[at]][-1], held_back)
 
         groups = _groups(scopes, [pieces[place][-1] for place in last])
         found = await self._by_bucket("ack", scopes, groups, common, args_of)
-        results: list[Acknowledged | None] = [None] * len(committed)
+        results = before
         for place, reply in zip(last, found, strict=True):
             results[place] = _together(before[place], _acknowledged(reply))
         return results
 
     async def _acknowledge_first(
         self, one: Committed, pieces: Sequence[Piece], common: Sequence[Argument]
-    ) -> Acknowledged | None:
+    ) -> Acknowledged | Damaged | None:
         """Acknowledge all pieces of a scope but the last one; None where the incarnation has changed."""
-        done: Acknowledged | None = _NOTHING
+        done: Acknowledged | Damaged | None = _NOTHING
         bucket, member = _scope_of(one)
         keys = [self.layout.control(bucket), self.layout.hash(bucket, member)]
         for piece in pieces:
             args = [*common, *acknowledgement_of(one, piece, b"-")]
-            (reply,) = await self.link.call(load_script("ack"), keys, args)
-            done = _together(done, _acknowledged(reply))
-            if done is None:
+            (replies,) = await self.link.call_each(load_script("ack"), [(keys, args)])
+            done = _together(done, _acknowledged(replies if isinstance(replies, Damaged) else replies[0]))
+            if not isinstance(done, Acknowledged):
                 break
         return done
 
@@ -166,17 +178,17 @@ class Backlog:
         common: Sequence[Argument],
         args_of: Callable[[int], Sequence[Argument]],
     ) -> list[Reply]:
-        """What a script answers of each scope; one call serves several of a bucket, since each has its price."""
+        """What a script answers of each scope."""
 
-        async def call(chunk: Sequence[tuple[int, list[int]]]) -> list[Reply]:
-            calls = []
-            for bucket, places in chunk:
-                keys = [self.layout.control(bucket), *(self.layout.hash(*scopes[place]) for place in places)]
-                args = [*common]
-                for place in places:
-                    args += args_of(place)
-                calls.append((keys, args))
-            return await self.link.call_many(load_script(script), calls)
+        def call_of(places: Sequence[int]) -> Call:
+            control = self.layout.control(scopes[places[0]][0])
+            args = [*common]
+            for place in places:
+                args += args_of(place)
+            return [control, *(self.layout.hash(*scopes[place]) for place in places)], args
+
+        async def call(chunk: Sequence[tuple[int, list[int]]]) -> list[list[Reply]]:
+            return await call_groups(self.link, load_script(script), [places for _, places in chunk], call_of)
 
         replies = await _in_chunks(call, groups)
         found: list[Reply] = [None] * len(scopes)
@@ -364,10 +376,14 @@ def _is_refused(done: Acknowledged) -> bool:
     return any(not field.startswith(b"?") for field in done.refused)
 
 
-def _together(before: Acknowledged | None, then: Acknowledged | None) -> Acknowledged | None:
+def _together(
+    before: Acknowledged | Damaged | None, then: Acknowledged | Damaged | None
+) -> Acknowledged | Damaged | None:
     """What two pieces of one scope did; None where the incarnation has changed."""
-    if before is None or then is None:
-        return None
+    if not isinstance(before, Acknowledged):
+        return before
+    if not isinstance(then, Acknowledged):
+        return then
     if before is _NOTHING:
         return then
     return Acknowledged(then.left, before.rows + then.rows, before.refused + then.refused)
@@ -380,7 +396,14 @@ def _claims(reply: Reply) -> Claims | None:
     return Claims(reply[1], wait, [member.decode() for member in reply[3:]])
 
 
-def _acknowledged(reply: Reply) -> Acknowledged | None:
+def _is_later(reply: Reply) -> bool:
+    """Whether the script left a scope for the next call."""
+    return not isinstance(reply, Damaged) and bool(reply[0] == b"later")
+
+
+def _acknowledged(reply: Reply) -> Acknowledged | Damaged | None:
+    if isinstance(reply, Damaged):
+        return reply
     return Acknowledged(reply[1], reply[2], list(reply[3:])) if reply[0] == b"ok" else None
 
 

@@ -55,6 +55,16 @@ class Large:
     """Bytes."""
 
 
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """What Redis holds of a scope is not as our scripts write it: nothing can be done with it."""
+
+    cause: str
+
+
+GARBLED = Damaged("a field of it in Redis is cut short or garbled")
+
+
 class Dropped(Exception):  # noqa: N818 - a signal
     """A dirty namespace was dropped, since its session's life is over."""
 

@@ -9,7 +9,7 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from redis.exceptions import (
     AskError,
@@ -26,7 +26,14 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from sessioncache.errors import ConfigurationError, HotTierUnavailableError, MemoryFullError, SessionCacheError
+from sessioncache.errors import (
+    ConfigurationError,
+    DamagedValueError,
+    HotTierUnavailableError,
+    MemoryFullError,
+    SessionCacheError,
+)
+from sessioncache.hot.calls import Damaged
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +49,8 @@ _REFUSING_WRITES = {
     "MISCONF": "since its last snapshot failed (MISCONF): see the server's log, and whether its disk is full",
     "NOREPLICAS": "since fewer replicas follow it than min-replicas-to-write asks for (NOREPLICAS)",
 }
+_OF_ANOTHER_TYPE = Damaged("a key of it in Redis is of another type than it should be (WRONGTYPE)")
+_OF_NO_USE = Damaged("a field of its head in Redis is not what it should be")
 _FEW = 4
 """Tries, over some hundredths of a second, at a replica: the address may lead to the primary in a moment."""
 _ACL = "see the access list in the guide to servers"
@@ -88,8 +97,31 @@ def is_repeatable(error: BaseException) -> bool:
     return is_not_executed(error) or is_unanswered(error)
 
 
-def explain(error: ResponseError) -> SessionCacheError:
-    """What an error reply of Redis means for the caller."""
+def damage_of(error: ResponseError) -> Damaged | None:
+    """What an error reply says of the scopes that the command was for; None: it says nothing of them.
+
+    A script of ours fails by itself ("user_script") only where it finds what it never writes.
+    """
+    text = str(error)
+    if text.startswith("WRONGTYPE"):
+        return _OF_ANOTHER_TYPE
+    return _OF_NO_USE if text.startswith("user_script:") else None
+
+
+def damaged(damage: Damaged, scopes: Sequence[str], session_id: str = "") -> DamagedValueError:
+    """What a caller is told of damage to one of some scopes."""
+    whose = f" of the session {session_id!r}" if session_id else ""
+    return DamagedValueError(
+        f"what Redis holds of the scope {' or '.join(scopes)}{whose} is damaged: {damage.cause}; "
+        "without its keys in Redis it is as the database has it",
+        key="",
+        session_id=session_id,
+        scope=" or ".join(scopes),
+    )
+
+
+def explain(error: ResponseError, scopes: Sequence[str] = ()) -> SessionCacheError:
+    """What an error reply of Redis means for the caller; `scopes`: what the command was for."""
     if isinstance(error, OutOfMemoryError):
         return MemoryFullError("Redis is out of memory and refuses writes; reads, deletes and flushing work on")
     if isinstance(error, ReadOnlyError):
@@ -103,6 +135,9 @@ def explain(error: ResponseError) -> SessionCacheError:
     forbidden = forbidden_by(error)
     if forbidden:
         return HotTierUnavailableError(f"{forbidden}: {_ACL}", _fate=_FORBIDDEN)
+    damage = damage_of(error)
+    if damage and scopes:
+        return damaged(damage, scopes)
     logger.error("Redis refused a command: %s", type(error).__name__)
     # The text of such an error may quote arguments, which are state: only its first word is told.
     return HotTierUnavailableError(f"Redis refused a command ({type(error).__name__}: {word})")

@@ -23,7 +23,15 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from sessioncache.deadline import attempt_deadline
 from sessioncache.errors import ConfigurationError
 from sessioncache.hot.addresses import check_url
-from sessioncache.hot.faults import ELSEWHERE, connection_failure, explain, not_executed, not_served, unanswered
+from sessioncache.hot.faults import (
+    ELSEWHERE,
+    connection_failure,
+    damage_of,
+    explain,
+    not_executed,
+    not_served,
+    unanswered,
+)
 from sessioncache.hot.line import LARGE, LateError, Line, LostError
 from sessioncache.hot.scripts import Script
 
@@ -87,16 +95,17 @@ class HotLink:
         if isinstance(reply, NoScriptError):
             (reply,) = await self._exchange(_with_texts([call], {script.sha: script}), is_large=is_large)
         if isinstance(reply, ResponseError):
-            raise explain(reply)
+            raise explain(reply, _scopes_of(call))
         return reply
 
     async def call_beside(
         self, script: Script, keys: Sequence[bytes], args: Sequence[Argument], beside: Sequence[Sequence[Argument]]
     ) -> list[Reply]:
         """The reply of one script, then those of commands that follow it in the same round trip."""
-        replies = await self.exchange([evaluation(script, keys, args), *beside], {script.sha: script})
+        call = evaluation(script, keys, args)
+        replies = await self.exchange([call, *beside], {script.sha: script})
         if isinstance(replies[0], ResponseError):
-            raise explain(replies[0])
+            raise explain(replies[0], _scopes_of(call))
         return replies
 
     async def call_many(
@@ -111,6 +120,20 @@ class HotLink:
                 raise explain(reply)
         return replies
 
+    async def call_each(
+        self, script: Script, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]]
+    ) -> list[Reply]:
+        """As `call_many`, but `Damaged` in the place of the reply where a scope of a call is."""
+        if not calls:
+            return []
+        replies = await self.exchange([evaluation(script, *call) for call in calls], {script.sha: script})
+        for place, reply in enumerate(replies):
+            if isinstance(reply, ResponseError):
+                replies[place] = damage_of(reply)
+                if not replies[place]:
+                    raise explain(reply)
+        return replies
+
     async def ask(self, request: Request, *, is_large: bool = False) -> list[Reply]:
         """The replies to a request, one round trip; a failed one raises after all were read."""
         replies = await self._send(request.packed, len(request.commands), is_large=is_large)
@@ -118,9 +141,9 @@ class HotLink:
             if isinstance(reply, NoScriptError):
                 replies = await self.exchange(request.commands, request.scripts, is_large=is_large)
                 break
-        for reply in replies:
+        for command, reply in zip(request.commands, replies, strict=True):
             if isinstance(reply, ResponseError):
-                raise explain(reply)
+                raise explain(reply, _scopes_of(command))
         return replies
 
     async def command(self, *parts: Argument) -> Reply:
@@ -269,6 +292,13 @@ def _check_served(answers: Sequence[Reply]) -> None:
 def evaluation(script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> tuple[Argument, ...]:
     """The command that runs a script."""
     return (b"EVALSHA", script.sha, len(keys), *keys, *args)
+
+
+def _scopes_of(command: Sequence[Argument]) -> list[str]:
+    """The scopes whose hashes a command is for."""
+    keys = command[3 : 3 + int(command[2])] if command[0] in (b"EVALSHA", b"EVAL") else command[1:2]
+    parts = (key.rpartition(b":h:") for key in keys if isinstance(key, bytes))
+    return [member.decode() for _, hash_, member in parts if hash_]
 
 
 def _with_texts(

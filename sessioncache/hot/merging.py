@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from sessioncache.errors import HotTierUnavailableError
-from sessioncache.hot.calls import Need, Unready
+from sessioncache.hot.calls import GARBLED, Damaged, Need, Unready
+from sessioncache.hot.grouping import Call, call_groups
 from sessioncache.hot.layout import Layout, Place, parents
 from sessioncache.hot.link import Argument, HotLink, Reply
 from sessioncache.hot.reconciling import Looked, Merged, Step
@@ -21,6 +22,8 @@ from sessioncache.settings import TOMBSTONE_RETENTION
 
 _AT_ONCE = 16
 """Scopes of one call."""
+_ENTRY = 256
+"""Bytes that an entry takes about, beside its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class Taken:
     place: Place
     token: bytes
     incarnation: str
+    size: int = 0
+    """Bytes that it takes about, by what its head says."""
 
 
 class Merging:
@@ -40,16 +45,18 @@ class Merging:
         self._layout = layout
         self.idle_ms = max(1, int(idle_ttl * 1000))
 
-    async def take_tokens(self, places: Sequence[Place]) -> list[Taken | float | Unready | None]:
+    async def take_tokens(self, places: Sequence[Place]) -> list[Taken | float | Unready | Damaged | None]:
         """Of each scope the token; or the seconds another process has left; or None: there is nothing to do (any more).
 
-        Unready where something else has to be made ready first.
+        Unready where something else has to be made ready first; Damaged where nothing can be done.
         """
         tokens = [secrets.token_hex(8).encode() for _ in places]
         replies = await self._by_bucket("token", places, (TOKEN_LIFETIME_MS, b"1", b"", self.idle_ms), tokens)
         return [self._taken(*one) for one in zip(places, tokens, replies, strict=True)]
 
-    def _taken(self, place: Place, token: bytes, reply: Reply) -> Taken | float | Unready | None:
+    def _taken(self, place: Place, token: bytes, reply: Reply) -> Taken | float | Unready | Damaged | None:
+        if isinstance(reply, Damaged):
+            return reply
         if reply[0] == b"register":
             return Unready(Need.REGISTER, [place])
         if reply[0] == b"host":
@@ -58,15 +65,19 @@ class Merging:
             return int(reply[1]) / 1000
         if reply[0] in (b"hot", b"gone"):
             return None
-        org, app, user, session, holder, namespace = (text.decode() for text in reply[2:8])
+        try:
+            org, app, user, session, holder, namespace = (text.decode() for text in reply[2:8])
+            size = _ENTRY * int(reply[9]) + int(reply[10])
+        except ValueError:
+            return GARBLED
         ref = replace(place.ref, org=org, app=app, user=user, session=session, holder=holder, namespace=namespace)
-        return Taken(replace(place, ref=ref, parents=parents(ref)), token, reply[1].decode())
+        return Taken(replace(place, ref=ref, parents=parents(ref)), token, reply[1].decode(), size)
 
     def kept(self, taken: Sequence[Taken]) -> Kept:
         """A block in which tokens are kept."""
         return Kept(self._link, [(one.place, one.token) for one in taken])
 
-    async def look(self, taken: Sequence[Taken]) -> list[Looked | None]:
+    async def look(self, taken: Sequence[Taken]) -> list[Looked | Damaged | None]:
         """What hashes hold, but for the values; None where the token is lost, or one was changed meanwhile."""
         first = await self._look(taken, 0)
         return [await self._whole(one, reply) for one, reply in zip(taken, first, strict=True)]
@@ -77,61 +88,70 @@ class Merging:
     async def _by_bucket(
         self, script: str, places: Sequence[Place], common: Sequence[Argument], tokens: Sequence[bytes]
     ) -> list[Reply]:
-        """What a script answers of each scope; one call serves several of a bucket, since each has its price."""
+        """What a script answers of each scope."""
+
+        def call_of(at: Sequence[int]) -> Call:
+            return [places[at[0]].control, *(places[n].hash for n in at)], (*common, *(tokens[n] for n in at))
+
         groups = _groups(places)
-        calls = [
-            ([places[at[0]].control, *(places[n].hash for n in at)], (*common, *(tokens[n] for n in at)))
-            for at in groups
-        ]
         found: list[Reply] = [None] * len(places)
-        for at, replies in zip(groups, await self._link.call_many(load_script(script), calls), strict=True):
+        for at, replies in zip(
+            groups, await call_groups(self._link, load_script(script), groups, call_of), strict=True
+        ):
             for n, reply in zip(at, replies, strict=True):
                 found[n] = reply
         return found
 
-    async def _whole(self, taken: Taken, reply: Reply) -> Looked | None:
-        """What a hash holds, of which the first part was told."""
-        if reply[0] == b"later":
+    async def _whole(self, taken: Taken, reply: Reply) -> Looked | Damaged | None:
+        try:
+            return await self._read_on(taken, reply)
+        except ValueError:
+            return GARBLED
+
+    async def _read_on(self, taken: Taken, reply: Reply) -> Looked | Damaged | None:
+        """What a hash holds, of which the first part was told.  ValueError."""
+        if not isinstance(reply, Damaged) and reply[0] == b"later":
             (reply,) = await self._look([taken], 0)
         if not _is_done(reply):
-            return None
+            return reply if isinstance(reply, Damaged) else None
         _, told, total, now, head, marks, entries = reply
         looked = Looked.of(taken.incarnation, int(now), head, marks)
         looked.add(entries)
         while told < total:
             (reply,) = await self._look([taken], told)
             if not _is_done(reply) or reply[2] != total:
-                return None
+                return reply if isinstance(reply, Damaged) else None
             told = reply[1]
             looked.add(reply[6])
         return looked if len(looked.entries) == total else None
 
-    async def carry_out(self, jobs: Sequence[tuple[Taken, Looked, Merged]]) -> list[int | None]:
+    async def carry_out(self, jobs: Sequence[tuple[Taken, Looked, Merged]]) -> list[int | Damaged | None]:
         """Do to each hash what is to be done; the marks that are left, None where the token is lost."""
-        dropped = [(taken, looked) for taken, looked, made in jobs if made.drop]
-        await self._drop(dropped)
+        left: list[int | Damaged | None] = [0] * len(jobs)
+        dropped = [at for at, (_, _, made) in enumerate(jobs) if made.drop]
+        for at, reply in zip(dropped, await self._drop([jobs[at][:2] for at in dropped]), strict=True):
+            left[at] = reply if isinstance(reply, Damaged) else 0
         steps = [[] if made.drop else self._steps(*job) for job in jobs for made in (job[2],)]
-        left: list[int | None] = [0] * len(jobs)
         firsts = [at for at, own in enumerate(steps) if own]
         for at, reply in zip(firsts, await self._step([(jobs[at][0], steps[at][0]) for at in firsts]), strict=True):
-            left[at] = int(reply[1]) if _is_done(reply) else None
-            for args in steps[at][1:] if left[at] is not None else ():
-                (reply,) = await self._step([(jobs[at][0], args)])
-                left[at] = int(reply[1]) if _is_done(reply) else None
-                if left[at] is None:
+            left[at] = _marks_left(reply)
+            for args in steps[at][1:]:
+                if not isinstance(left[at], int):
                     break
+                (reply,) = await self._step([(jobs[at][0], args)])
+                left[at] = _marks_left(reply)
         return left
 
-    async def _drop(self, dropped: Sequence[tuple[Taken, Looked]]) -> None:
+    async def _drop(self, dropped: Sequence[tuple[Taken, Looked]]) -> list[Reply]:
         calls = [
             ([one.place.control, one.place.hash], (looked.head["r"] or ZERO, one.place.parents, self.idle_ms))
             for one, looked in dropped
         ]
-        await self._link.call_many(load_script("scrub"), calls)
+        return await self._link.call_each(load_script("scrub"), calls)
 
     async def _step(self, steps: Sequence[tuple[Taken, Sequence[Argument]]]) -> list[Reply]:
         calls = [([one.place.control, one.place.hash], args) for one, args in steps]
-        return await self._link.call_many(load_script("merge"), calls)
+        return await self._link.call_each(load_script("merge"), calls)
 
     def _steps(self, taken: Taken, looked: Looked, made: Merged) -> list[Sequence[Argument]]:
         """The arguments of each step."""
@@ -176,7 +196,14 @@ def _groups(places: Sequence[Place]) -> list[list[int]]:
 
 def _is_done(reply: Reply) -> bool:
     """Whether a script did its part: the token was still held, in the same incarnation."""
-    return bool(reply[0] == b"ok")
+    return not isinstance(reply, Damaged) and bool(reply[0] == b"ok")
+
+
+def _marks_left(reply: Reply) -> int | Damaged | None:
+    """What the script says that carries out a step."""
+    if isinstance(reply, Damaged):
+        return reply
+    return int(reply[1]) if _is_done(reply) else None
 
 
 def _parts(step: Step) -> Sequence[Argument]:

@@ -9,7 +9,13 @@ from itertools import count
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from sessioncache.deadline import seconds_left
-from sessioncache.errors import ConfigurationError, HotTierUnavailableError, MemoryFullError, OutcomeUnknownError
+from sessioncache.errors import (
+    ConfigurationError,
+    DamagedValueError,
+    HotTierUnavailableError,
+    MemoryFullError,
+    OutcomeUnknownError,
+)
 from sessioncache.hot.faults import is_not_executed, is_repeatable, is_unanswered
 from sessioncache.hot.layout import Place
 from sessioncache.hot.link import Argument, HotLink, Reply
@@ -71,6 +77,8 @@ class Once:
             args = build((_new_id() if under else b"", under, LIFETIME))
             try:
                 reply = await send(script, keys, args)
+            except DamagedValueError as error:  # as any script that failed
+                raise OutcomeUnknownError(f"a part of the write may have been applied: {error}") from error
             except HotTierUnavailableError as error:
                 if is_not_executed(error):
                     raise
@@ -104,7 +112,7 @@ class Once:
         )
         try:
             return await again(send, script, keys, args)
-        except (HotTierUnavailableError, MemoryFullError, ConfigurationError):
+        except (HotTierUnavailableError, MemoryFullError, ConfigurationError, DamagedValueError):
             return None
 
 

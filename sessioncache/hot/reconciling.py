@@ -27,6 +27,7 @@ HEAD = b"!"
 FLAG = b"?"
 """The mark of a scope that is to be compared with SQL; no field is named like it."""
 _NAMES = "iyrbcxfpvhunz"
+_REVISIONS = "rbcxfpvhu"
 _NOTHING = Head("", "", "", "", revision=0)
 _STEP_FIELDS = 500
 _STEP_BYTES = 512 * 1024
@@ -58,12 +59,15 @@ class Looked:
 
     @classmethod
     def of(cls, incarnation: str, now: int, head: Sequence[bytes | None], marks: Sequence[bytes]) -> Looked:
-        """From what the script tells first."""
+        """From what the script tells first.  ValueError where a revision is none."""
         named = dict(zip(_NAMES, head, strict=True))
-        return cls(named["i"] == incarnation.encode(), now, named, set(marks), {})
+        looked = cls(named["i"] == incarnation.encode(), now, named, set(marks), {})
+        for name in _REVISIONS:
+            looked.revision(name)
+        return looked
 
     def add(self, told: Sequence[bytes]) -> None:
-        """Some entries, as the script tells them."""
+        """Some entries, as the script tells them.  ValueError."""
         for name, value in zip(told[::2], told[1::2], strict=True):
             size = value[DIGITS:]
             self.entries[name] = Held(decode_revision(value[:DIGITS]), int(size or 0), not size)

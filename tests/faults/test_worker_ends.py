@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import StartPostgreSQL
-from tests.helpers import Urls, claims, connect, dirty, execute, open_worker, start_worker, upgrade
-from tests.waiting import stretched, wait_until_async
+from tests.helpers import ROOT, Urls, claims, connect, dirty, execute, open_worker, start_worker, upgrade
+from tests.waiting import stretched, wait_until, wait_until_async
 
 GRACE = 3.0
 
@@ -114,3 +118,31 @@ async def test_once_exits_1_while_there_are_dead_letters_of_earlier_times(valkey
         with start_worker(urls, "--once") as worker:
             code, _, told = await asyncio.to_thread(worker.finish)
         assert (code, "dead list" in told) == (1, True), told
+
+
+@pytest.fixture
+def full_pipe() -> Iterator[int]:
+    """The end of a pipe that takes nothing more, since nobody reads it."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    yield writing
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_r9_a_worker_whose_log_nobody_reads_ends_within_its_grace_time(sqlite_url: str, full_pipe: int) -> None:
+    command = [sys.executable, "-m", "sessioncache_worker", "--grace", "0.5"]
+    nowhere = ["--redis", "unix:///nowhere/redis.sock", "--database", sqlite_url]
+    with subprocess.Popen([*command, *nowhere], cwd=ROOT, stderr=full_pipe) as worker:
+        try:
+            held_up = Path(f"/proc/{worker.pid}/wchan")
+            wait_until(lambda: "pipe" in held_up.read_text(), 20, "it waits for whoever reads its log")
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(stretched(10)) == -signal.SIGALRM
+        finally:
+            worker.kill()

@@ -20,14 +20,25 @@ from sessioncache.dates import json_size
 from sessioncache.entries import Committed, Dirt, Entry, Head, StoredScope
 from sessioncache.hot import backlog, births, forking, incarnations, leases, letters, merging, tier, tokens, unflushed
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.calls import ANY, Acknowledged, Content, Deleted, Operation, Part, Refused, Wanted, Written
+from sessioncache.hot.calls import (
+    ANY,
+    Acknowledged,
+    Content,
+    Damaged,
+    Deleted,
+    Operation,
+    Part,
+    Refused,
+    Wanted,
+    Written,
+)
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import Layout, Place, fields_of, head_of, user_field
 from sessioncache.hot.leases import Leases
 from sessioncache.hot.letters import Letters
 from sessioncache.hot.link import Argument, HotLink, Reply
 from sessioncache.hot.merging import Merging, Taken
-from sessioncache.hot.reconciling import reconcile, stamp_anew
+from sessioncache.hot.reconciling import Looked, reconcile, stamp_anew
 from sessioncache.hot.scripts import Script, load_script
 from sessioncache.hot.tier import HotTier
 from sessioncache.hot.unflushed import Unflushed
@@ -284,6 +295,7 @@ class Bench:
         held = [(newer or {}).get(entry.key, entry.revision) for entry in dirt.entries]
         committed = Committed(dirt, dirt.head.revision if head is None else head, list(held))
         (done,) = await self.backlog.acknowledge([committed], delay=DELAY)
+        assert not isinstance(done, Damaged)
         return done
 
     async def flush(self, place: Place) -> Acknowledged:
@@ -330,9 +342,9 @@ class Bench:
         """Stamp a scope of an older incarnation anew; the marks that are left."""
         taken = await self.take_merge_token(place)
         (looked,) = await self.merging.look([taken])
-        assert looked is not None
+        assert isinstance(looked, Looked)
         (left,) = await self.merging.carry_out([(taken, looked, stamp_anew(place.ref.kind, looked))])
-        assert left is not None
+        assert isinstance(left, int)
         return left
 
     async def merge_under(self, taken: Taken, stored: StoredScope) -> int | None:
@@ -340,8 +352,10 @@ class Bench:
         (looked,) = await self.merging.look([taken])
         if looked is None:
             return None
+        assert isinstance(looked, Looked)
         made = reconcile(taken.place.ref.kind, looked, stored)
         (left,) = await self.merging.carry_out([(taken, looked, made)])
+        assert not isinstance(left, Damaged)
         return left
 
     def stored(self, place: Place, *entries: Entry, **head: Any) -> StoredScope:

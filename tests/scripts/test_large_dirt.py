@@ -10,7 +10,7 @@ from fakeredis.aioredis import AsyncFakeSocket
 
 from sessioncache.entries import Committed, Dirt, Entry, Head
 from sessioncache.hot.backlog import Counters
-from sessioncache.hot.calls import Need, Unready
+from sessioncache.hot.calls import Acknowledged, Need, Unready
 from sessioncache.hot.dirt import PIECE_BYTES, PIECE_ROWS, Piece, pieces_of
 from sessioncache.hot.layout import Place
 from sessioncache.hot.link import Reply, Request
@@ -175,7 +175,7 @@ async def test_what_a_worker_did_not_acknowledge_to_the_end_is_flushed_again(
     place = await large(bench)
     await bench.claim(bucket=place.ref.bucket, everything=True)
     dirt, claimed = await bench.dirt(place), bench.due(place)
-    call, done = bench.link.call, list[Reply]()
+    call, done = bench.link.call_each, list[Reply]()
 
     async def stop(*args: Any, **options: Any) -> Reply:
         if done:
@@ -183,10 +183,10 @@ async def test_what_a_worker_did_not_acknowledge_to_the_end_is_flushed_again(
         done.append(await call(*args, **options))
         return done[0]
 
-    monkeypatch.setattr(bench.link, "call", stop)
+    monkeypatch.setattr(bench.link, "call_each", stop)
     with pytest.raises(_StoppedError):
         await bench.acknowledge(dirt)
-    monkeypatch.setattr(bench.link, "call", call)
+    monkeypatch.setattr(bench.link, "call_each", call)
     assert len(bench.marks(place)) == MANY - PIECE_ROWS + 1
     assert b"!" in bench.marks(place), "the head is acknowledged with the last piece"
     assert bench.field(place, "f") == b""
@@ -213,17 +213,17 @@ async def test_a_row_that_was_refused_in_an_early_piece_holds_flushed_through_ba
 
 async def test_what_is_written_between_two_pieces_stays_dirty(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     place = await large(bench)
-    dirt, call = await bench.dirt(place), bench.link.call
+    dirt, call = await bench.dirt(place), bench.link.call_each
     last = dirt.entries[-1]
 
     async def meanwhile(*args: Any, **options: Any) -> Reply:
-        monkeypatch.setattr(bench.link, "call", call)
+        monkeypatch.setattr(bench.link, "call_each", call)
         acknowledged = await call(*args, **options)
         bench.clock.move(1)
         await bench.write(place, put(dirt.entries[0].key, "2"), put(last.key, "2"))
         return acknowledged
 
-    monkeypatch.setattr(bench.link, "call", meanwhile)
+    monkeypatch.setattr(bench.link, "call_each", meanwhile)
     assert (await bench.acknowledge(dirt)).left == 3
     assert bench.marks(place) == {b"!", b"=" + dirt.entries[0].key.encode(), b"=" + last.key.encode()}
     assert decode_revision(bench.field(place, "f")) == dirt.head.revision
@@ -255,14 +255,15 @@ async def test_scopes_of_one_script_have_no_more_rows_than_one_piece(
     found = [one for one in await bench.backlog.read_dirt(scopes) if isinstance(one, Dirt)]
     committed = [Committed(one, one.head.revision, [entry.revision for entry in one.entries]) for one in found]
     calls: list[int] = []
-    call_many = bench.link.call_many
+    call_each = bench.link.call_each
 
     async def counted(script: Any, asked: Any) -> list[Reply]:
         calls.extend(len(keys) - 1 for keys, _ in asked)
-        return await call_many(script, asked)
+        return await call_each(script, asked)
 
-    monkeypatch.setattr(bench.link, "call_many", counted)
-    assert [done and done.left for done in await bench.backlog.acknowledge(committed, delay=DELAY)] == [0] * 8
+    monkeypatch.setattr(bench.link, "call_each", counted)
+    acknowledged = await bench.backlog.acknowledge(committed, delay=DELAY)
+    assert [isinstance(done, Acknowledged) and done.left for done in acknowledged] == [0] * 8
     assert calls == [2] * 4
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sessioncache.hot.reconciling import reconcile
+from sessioncache.hot.reconciling import Looked, reconcile
 from sessioncache.revisions import encode_revision
 from tests.scripts.bench import SECOND, START, Bench, drop, nothing, put
 from tests.scripts.test_merging import a_user, forget, of_older_incarnation, revision_of, row
@@ -126,7 +126,7 @@ async def test_a_merge_of_many_steps_that_is_cut_short_is_begun_anew(bench: Benc
     await forget(bench)
     taken = await bench.take_merge_token(place)
     (looked,) = await bench.merging.look([taken])
-    assert looked is not None
+    assert isinstance(looked, Looked)
     rows = [row(bench, place, f"k{number}", text=b"2", by=1) for number in range(1_200)]
     made = reconcile(place.ref.kind, looked, bench.stored(place, *rows))
     assert len(list(made.steps())) > 2
@@ -143,7 +143,7 @@ async def test_a_merge_of_a_hash_that_was_changed_since_it_was_looked_at_changes
     await forget(bench)
     taken = await bench.take_merge_token(place)
     (looked,) = await bench.merging.look([taken])
-    assert looked is not None
+    assert isinstance(looked, Looked)
     made = reconcile(place.ref.kind, looked, nothing())
     bench.ask("HSET", place.hash, "r", encode_revision(START + SECOND))
     assert await bench.merging.carry_out([(taken, looked, made)]) == [None]

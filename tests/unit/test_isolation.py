@@ -12,7 +12,7 @@ from sessioncache_worker.holdings import Claimed, Holdings
 from sessioncache_worker.isolation import Isolation
 
 from sessioncache.durable.errors import RefusedDataError
-from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.errors import DamagedValueError, DurableTierUnavailableError
 from sessioncache.hot.backlog import Backlog
 from tests.waiting import wait_until_async
 
@@ -231,3 +231,35 @@ async def test_r10_a_search_that_fails_leaves_what_is_large_alone() -> None:
     answer.set()
     await world.isolation.finished()
     assert world.flushed == [large]
+
+
+async def test_r10_what_was_set_apart_while_it_was_read_has_not_recovered() -> None:
+    world = World()
+    flush = world.isolation._flush
+
+    async def meet_damage(scopes: Sequence[Claimed]) -> int:
+        await world.isolation.set_apart(SCOPES[7], "damaged", is_damaged=True)
+        return await flush(scopes)
+
+    world.isolation._flush = meet_damage
+    for attempts in (1, 2):
+        await world.look_into([SCOPES[7]], known=True)
+        assert world.isolation.ailing()[SCOPES[7]].attempts == attempts
+    world.isolation._flush = flush
+    await world.look_into([SCOPES[7]], known=True)
+    assert world.isolation.ailing() == {}
+
+
+async def test_r10_a_damaged_scope_is_found_in_parts_and_told() -> None:
+    world = World()
+    flush = world.isolation._flush
+
+    async def fail(scopes: Sequence[Claimed]) -> int:
+        if SCOPES[7] in scopes:
+            raise DamagedValueError("damaged", key="", session_id="")
+        return await flush(scopes)
+
+    world.isolation._flush = fail
+    await world.look_into(SCOPES)
+    assert sorted(world.flushed) == sorted(set(SCOPES) - {SCOPES[7]})
+    assert [(scope, one.is_damaged) for scope, one in world.isolation.ailing().items()] == [(SCOPES[7], True)]

@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from sessioncache.settings import WorkerSettings
     from sessioncache_worker.worker import FlushWorker
 
+_TO_END = 2.0
+"""Seconds beyond the grace time after which the process ends in any case, by SIGALRM."""
+
 EPILOG = """\
 exit codes:
   0  stopped on SIGTERM or SIGINT with its claims flushed; with --once: nothing is dirty any more
-  1  with --once: the database refuses something as data, now or for long; not finished within --grace
+  1  with --once: the database refuses something as data, now or for long, or what Redis holds of a scope is damaged;
+     not finished within --grace
   2  wrong usage or configuration (schema not upgraded, tiers that do not belong together, a login refused at the start)
   3  with --once: Redis or the database is out of reach
 
@@ -79,6 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from sessioncache.durable.errors import LOGIN
     from sessioncache.errors import (
         ConfigurationError,
+        DamagedValueError,
         DurableTierUnavailableError,
         HotTierUnavailableError,
         SchemaVersionError,
@@ -89,6 +94,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigurationError, SchemaVersionError) as error:
         print(f"sessioncache-worker: {error}", file=sys.stderr)
         return 2
+    except DamagedValueError as error:
+        print(f"sessioncache-worker: {error}", file=sys.stderr)
+        return 1
     except (HotTierUnavailableError, DurableTierUnavailableError) as error:
         print(f"sessioncache-worker: {error}", file=sys.stderr)
         return 2 if getattr(error, "_cause", "") == LOGIN else 3
@@ -144,15 +152,17 @@ def _settings(options: argparse.Namespace) -> WorkerSettings:
 async def _run_until_signal(worker: FlushWorker, grace: float) -> int:
     loop = asyncio.get_running_loop()
 
-    def stop() -> None:
+    def stop(*_: object) -> None:
         # The next signal ends the process at once, whatever it is doing.
         for one in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(one)
             signal.signal(one, signal.SIG_DFL)
-        worker.stop()
+        # So does the clock where the grace time did not: the loop stands still while nobody reads what is logged.
+        signal.setitimer(signal.ITIMER_REAL, grace + _TO_END)
+        loop.call_soon_threadsafe(worker.stop)
 
+    # Not by the loop, which could not hear of a signal while it stands still.
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+        signal.signal(number, stop)
     await worker.run()
     if not worker.unfinished:
         return 0

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from sessioncache.deadline import within
 from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.durable.tier import FlushResult
 from sessioncache.entries import Committed, Dirt
-from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.errors import DamagedValueError, DurableTierUnavailableError
 from sessioncache.hot.backlog import ANY_SIZE, Reading
-from sessioncache.hot.calls import Acknowledged, Gone, Large, Need, Unready
+from sessioncache.hot.calls import Acknowledged, Damaged, Gone, Large, Need, Unready
 from sessioncache.revisions import LARGEST
 from sessioncache.scopes import ScopeKind
 from sessioncache.settings import WorkerSettings
@@ -121,7 +121,7 @@ class Flusher:
             committed = await self.commit(batch, read_after)
             self.isolation.went_through()
             self._pace.took(sum(size_of(dirt)[0] for dirt in batch), asyncio.get_running_loop().time() - began)
-        except (DurableTierUnavailableError, RefusedDataError) as error:
+        except (DamagedValueError, DurableTierUnavailableError, RefusedDataError) as error:
             if isinstance(error, DurableTierUnavailableError):
                 self._pace.failed()
                 if not error._partial:
@@ -158,16 +158,19 @@ class Flusher:
         return [one for one in await self.look(claimed, ANY_SIZE) if isinstance(one, Dirt)]
 
     async def look(self, claimed: Sequence[Claimed], most: int) -> list[Dirt | Large]:
-        """The dirt of scopes, or its size if that is above `most`; hashes of an older incarnation are settled first."""
+        """The dirt of scopes, or its size if that is above `most`; hashes of an older incarnation are settled first.
+
+        What is damaged in Redis is set apart.
+        """
         found = await self._tiers.backlog.read_dirt(claimed, most)
         readings = dict(zip(claimed, found, strict=True))
         for _ in range(_ROUNDS):  # a namespace needs its session first
             unready = _unready(readings)
             if not unready:
                 break
-            await self._make_ready(unready)
-            again = await self._tiers.backlog.read_dirt(list(unready), most)
-            readings.update(zip(unready, again, strict=True))
+            readings |= await self._make_ready(unready)
+            ready = [scope for scope in unready if isinstance(readings[scope], Unready)]
+            readings |= zip(ready, await self._tiers.backlog.read_dirt(ready, most), strict=True)
         for scope, why in _unready(readings).items():
             # Another process is at it: our claim must not hold it back for a lease.
             seconds = 0.1 if why.need is Need.UNFLUSHED else _SOON
@@ -175,7 +178,9 @@ class Flusher:
         for scope, one in readings.items():
             if one is None:
                 logger.error("Redis evicted the dirty scope %s: what was not flushed of it is lost", scope[1])
-            if not isinstance(one, (Dirt, Large, Unready)):  # there is no such dirt any more
+            if isinstance(one, Damaged):
+                await self.isolation.set_apart(scope, one.cause, is_damaged=True)
+            elif not isinstance(one, (Dirt, Large, Unready)):  # there is no such dirt any more
                 self.holdings.done_with([scope])
         return [one for one in readings.values() if isinstance(one, (Dirt, Large))]
 
@@ -215,22 +220,34 @@ class Flusher:
     async def acknowledge(self, committed: list[Committed]) -> int:
         """Acknowledge what was committed; the number of rows."""
         acknowledged = await self._tiers.backlog.acknowledge(committed, delay=self._settings.flush_delay)
+        rows = 0
         for one, done in zip(committed, acknowledged, strict=True):
-            if done is not None:
+            if isinstance(done, Damaged):
+                await self.isolation.set_apart(_scope_of(one.dirt), done.cause, is_damaged=True)
+            elif done is not None:
                 self.holdings.done_with([_scope_of(one.dirt)])
                 _report(one, done)
-        return sum(done.rows for done in acknowledged if done is not None)
+                rows += done.rows
+        return rows
 
-    async def _make_ready(self, unready: Mapping[Claimed, Unready]) -> None:
+    async def _make_ready(self, unready: Mapping[Claimed, Unready]) -> dict[Claimed, Damaged]:
+        """Settle what stands in the way of dirt; the scopes for which nothing can be done."""
         await self._tiers.registrar.register(
             {place.ref.bucket for why in unready.values() if why.need is Need.REGISTER for place in why.places}
         )
-        stale = (place for why in unready.values() if why.need is Need.REVALIDATE for place in why.places)
-        await self._tiers.revalidator.revalidate_all(list({place.hash: place for place in stale}.values()))
+        stale = {scope: place for scope, why in unready.items() if why.need is Need.REVALIDATE for place in why.places}
+        unique = list({place.hash: place for place in stale.values()}.values())
+        damaged = await self._tiers.revalidator.revalidate_all(unique)
+        found = {scope: damaged[place.hash] for scope, place in stale.items() if place.hash in damaged}
         for scope, why in unready.items():
             if why.need is Need.COLD:
-                with suppress(Unready):  # what came up meanwhile, the next look meets again
+                try:
                     await self._load_host(scope, why)
+                except Unready:
+                    pass  # what came up meanwhile, the next look meets again
+                except DamagedValueError as error:
+                    found[scope] = Damaged(str(error))
+        return found
 
     async def _load_host(self, scope: Claimed, why: Unready) -> None:
         """Bring the session of a dirty namespace into being."""

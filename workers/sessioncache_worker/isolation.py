@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sessioncache.durable.errors import RefusedDataError
-from sessioncache.errors import DurableTierUnavailableError, SessionCacheError
+from sessioncache.errors import DamagedValueError, DurableTierUnavailableError, SessionCacheError
 from sessioncache_worker.holdings import Claimed, Holdings
 
 logger = logging.getLogger(__name__)
@@ -44,13 +44,15 @@ _REFUSED_MOST = 20_000
 
 @dataclass(slots=True)
 class Ailing:
-    """A scope that could not be committed alone."""
+    """A scope that could not be committed alone, or not be read."""
 
     cause: str
     since: float
     """By the event loop's clock, as the next."""
     tried: float
     attempts: int = 1
+    is_damaged: bool = False
+    """Whether it is Redis that has something of no use of it."""
 
 
 class _Lane:
@@ -188,14 +190,20 @@ class Isolation:
         commits = self._commits
         while todo:
             part = todo.popleft()
+            began = asyncio.get_running_loop().time()
             try:
                 rows = await self._flush(part)
                 self.rows += rows
                 answered = answered or rows > 0
-                self._recovered(part)
+                self._recovered(part, began)
             except RefusedDataError:
                 answered = True
                 todo.extend(_parts(part))
+            except DamagedValueError as error:
+                if len(part) > 1:
+                    todo.extend(_parts(part))
+                else:
+                    await self.set_apart(part[0], str(error), is_damaged=True)
             except DurableTierUnavailableError as error:
                 answered = answered or self._commits > commits
                 if not error._partial or (not answered and len(sick) + 1 == _SAMPLE and todo):
@@ -205,21 +213,23 @@ class Isolation:
                 else:
                     todo.extend(_parts(part))
         for scope, cause in sick:
-            await self._set_apart(scope, cause)
+            await self.set_apart(scope, cause)
 
-    async def _set_apart(self, scope: Claimed, cause: str) -> None:
+    async def set_apart(self, scope: Claimed, cause: str, *, is_damaged: bool = False) -> None:
+        """Put a scope that cannot be flushed off for ever longer, and tell it by name."""
         now = asyncio.get_running_loop().time()
         one = self._ailing.setdefault(scope, Ailing(cause, since=now, tried=now, attempts=0))
-        one.cause, one.tried, one.attempts = cause, now, one.attempts + 1
+        one.cause, one.tried, one.attempts, one.is_damaged = cause, now, one.attempts + 1, is_damaged
         if one.attempts & (one.attempts - 1) == 0:  # the first time, and ever more rarely
             logger.warning("scope %s cannot be flushed, and is tried again: %s", scope[1], cause)
         await self._holdings.put_off([scope], random.uniform(0.5, 1.0) * min(_LONGEST, 2.0**one.attempts))
 
-    def _recovered(self, part: Sequence[Claimed]) -> None:
+    def _recovered(self, part: Sequence[Claimed], began: float) -> None:
         left = set(self._holdings.of(part))  # nothing of these was committed: they are read again
         for scope in part:
-            one = None if scope in left else self._ailing.pop(scope, None)
-            if one is not None:
+            one = self._ailing.get(scope)
+            if one is not None and scope not in left and one.tried < began:  # else it was set apart just now
+                del self._ailing[scope]
                 seconds = asyncio.get_running_loop().time() - one.since
                 logger.warning("scope %s is flushed again, after %.0f s", scope[1], seconds)
 

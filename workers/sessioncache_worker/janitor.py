@@ -15,7 +15,12 @@ from sessioncache.comparing import compare
 from sessioncache.deadline import within
 from sessioncache.durable.answers import FencedOff
 from sessioncache.durable.purging import BEGINNING, Position
-from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, OutcomeUnknownError
+from sessioncache.errors import (
+    DamagedValueError,
+    DurableTierUnavailableError,
+    HotTierUnavailableError,
+    OutcomeUnknownError,
+)
 from sessioncache.hot.letters import Letters
 from sessioncache.restoring import hot_pages, restore_if_older
 from sessioncache.retention import expire
@@ -140,7 +145,7 @@ class Janitor:
         """Compare the next scopes of a pass over all that are hot; the number that were amiss."""
         amiss: int = 0
         for scope in await self._sample(most):
-            with within(_TIMEOUT), suppress(FencedOff):
+            with within(_TIMEOUT), suppress(FencedOff, DamagedValueError):  # the worker names what is damaged and dirty
                 amiss += not await compare(self._tiers, *scope)
         return amiss
 
@@ -162,13 +167,13 @@ class Janitor:
 async def _each(*duties: Callable[[], Awaitable[object]]) -> None:
     """Do all duties, whatever becomes of the others, so that none that keeps failing starves those after it.
 
-    An outage is passed over; the first other error is raised once all are done.
+    An outage, or a damaged scope, is passed over; the first other error is raised once all are done.
     """
     errors: list[Exception] = []
     for duty in duties:
         try:
             await duty()
-        except (HotTierUnavailableError, DurableTierUnavailableError, OutcomeUnknownError):
+        except (HotTierUnavailableError, DurableTierUnavailableError, OutcomeUnknownError, DamagedValueError):
             continue
         except Exception as error:
             errors.append(error)

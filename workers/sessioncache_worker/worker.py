@@ -26,6 +26,8 @@ from sessioncache.errors import (
     SchemaVersionError,
     SessionCacheError,
 )
+from sessioncache.hot.calls import Damaged
+from sessioncache.hot.faults import damaged
 from sessioncache.hot.letters import Letters
 from sessioncache.hot.link import HotLink
 from sessioncache.hot.sweep import Sweep
@@ -211,7 +213,8 @@ class FlushWorker:
         """Flush all that is dirty now, whether due or not; the number of rows.
 
         Waits for scopes that another worker holds.  What the database refuses as data becomes dead letters.
-        DurableTierUnavailableError where it cannot be used, or not for some scopes.
+        DurableTierUnavailableError where it cannot be used, or not for some scopes; DamagedValueError where Redis holds
+        of some what is of no use.
         """
         await self._check()
         began = await self._redis_time()
@@ -227,6 +230,8 @@ class FlushWorker:
                 return rows
             if not flushed:
                 for scope, one in self.flusher.isolation.ailing().items():
+                    if one.is_damaged:
+                        raise damaged(Damaged(one.cause), [scope[1]])
                     raise DurableTierUnavailableError(f"scope {scope[1]} cannot be flushed: {one.cause}")
                 await asyncio.sleep(0.05)
 

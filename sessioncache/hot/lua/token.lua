@@ -5,7 +5,8 @@
 -- KEYS   control of the bucket, hashes of scopes
 -- ARGV   milliseconds after which another loader may take over, '1' for a revalidation; of a namespace that is to be loaded:
 --        parents (see mark), '' else; milliseconds a clean scope stays; then a token (random) per scope
--- Reply  per scope: {'token', incarnation, org, app, user, session, session's scope, namespace of the hash, birth of a namespace}
+-- Reply  per scope: {'token', incarnation, org, app, user, session, session's scope, namespace of the hash, birth of a namespace,
+--        keys and bytes of values of the hash}; whoever asks with the token that it has gets it again
 --        {'hot'} (nothing to do) {'wait', milliseconds} {'register', 1} {'revalidate', 1} {'host', 'cold' or 'revalidate', its
 --        session's scope} {'gone'}
 -- Guards R12 (others wait), R13 (the slot, bound to the incarnation), R17 (nothing is read before SQL knows the incarnation)
@@ -16,7 +17,7 @@ local lifetime, revalidates, parents, idle = tonumber(ARGV[1]) * 1000, ARGV[2] =
 
 local function take(hash, token)
   local base, member = names(ctl, hash)
-  local h = call('HMGET', hash, 'i', 'y', 'o', 'a', 'w', 's', 'd', 'g', 'b')
+  local h = call('HMGET', hash, 'i', 'y', 'o', 'a', 'w', 's', 'd', 'g', 'b', 'n', 'z')
   if not h[1] and revalidates then return {'hot'} end -- there is nothing to revalidate
   if string.sub(member, 1, 1) == 'n' then
     local session = revalidates and h[7] or parents
@@ -38,13 +39,13 @@ local function take(hash, token)
   if h[1] and not revalidates then return {'revalidate', 1} end
   local held = call('HGET', ctl, 't:' .. member)
   if held then
-    local owner, expiry = string.match(held, '^(.-)|.*|(%d+)$')
+    local owner, holder, expiry = string.match(held, '^(.-)|(.*)|(%d+)$')
     local left = tonumber(expiry) - now()
     -- A date absurdly far ahead comes from a clock that was set back since.
-    if owner == inc and left > 0 and left <= 60000000 then return {'wait', math.ceil(left / 1000)} end
+    if owner == inc and holder ~= token and left > 0 and left <= 60000000 then return {'wait', math.ceil(left / 1000)} end
   end
   call('HSET', ctl, 't:' .. member, inc .. '|' .. token .. '|' .. string.format('%.0f', now() + lifetime))
-  return {'token', inc, h[3] or '', h[4] or '', h[5] or '', h[6] or '', h[7] or '', h[8] or '', h[9] or ''}
+  return {'token', inc, h[3] or '', h[4] or '', h[5] or '', h[6] or '', h[7] or '', h[8] or '', h[9] or '', h[10] or '0', h[11] or '0'}
 end
 
 local replies = {}

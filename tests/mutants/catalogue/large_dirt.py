@@ -60,7 +60,7 @@ MUTATIONS = (
         "flushed through passes a row that was refused in an early piece",
         "R8",
         "sessioncache/hot/backlog.py",
-        'b"2" if done is not None and _is_refused(done) else b""',
+        'b"2" if isinstance(done, Acknowledged) and _is_refused(done) else b""',
         'b""',
         (_LARGE + "test_a_row_that_was_refused_in_an_early_piece_holds_flushed_through_back",),
     ),

@@ -282,8 +282,8 @@ MUTATIONS = (
         "who waits for SQL is told of Redis",
         "outages",
         "sessioncache/revalidation.py",
-        "                with progress.asking_sql():\n                    jobs",
-        "                if True:\n                    jobs",
+        "                with progress.asking_sql():\n                    more, asked",
+        "                if True:\n                    more, asked",
         ("unit/test_loading.py::test_a_revalidation_that_waits_for_sql_names_sql",),
     ),
     Mutation(
