@@ -13,6 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sessioncache.durable import engine as engines
+from sessioncache.durable import transactions
 from sessioncache.durable.engine import create_engine, prepare_engine
 from sessioncache.durable.errors import RefusedDataError
 from sessioncache.durable.migrate import upgrade_schema
@@ -235,4 +236,19 @@ async def test_a_connection_that_answers_another_statement_is_used_no_more(postg
     with pytest.raises(DurableTierUnavailableError, match="answered another statement"):
         await ask("SET application_name = 'none'")
     assert await ask("SELECT pg_backend_pid()") != before
+    await engine.dispose()
+
+
+async def test_a_transaction_that_writes_meets_an_answer_without_rows_at_once(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = create_engine(postgresql_url)
+    monkeypatch.setattr(
+        transactions, "_TIMEOUTS", "CREATE TEMPORARY TABLE another AS SELECT %s::text AS a, %s::text AS b"
+    )
+    entered = False
+    with pytest.raises(DurableTierUnavailableError, match="answered another statement"):
+        async with writing(engine, 5):
+            entered = True
+    assert not entered
     await engine.dispose()

@@ -186,7 +186,8 @@ async def _begin_postgresql(connection: AsyncConnection, lock_timeout: float | N
     await connection.execution_options(isolation_level="READ COMMITTED")
     if lock_timeout is not None:
         seconds = (_OF_A_STATEMENT * lock_timeout, lock_timeout)
-        await connection.exec_driver_sql(_TIMEOUTS, tuple(str(max(1, round(one * 1000))) for one in seconds))
+        given = tuple(str(max(1, round(one * 1000))) for one in seconds)
+        (await connection.exec_driver_sql(_TIMEOUTS, given)).one()  # an answer without rows is another statement's
 
 
 async def _begin_sqlite(connection: AsyncConnection, begin: str, lock_timeout: float | None) -> None:

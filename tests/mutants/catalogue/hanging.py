@@ -18,6 +18,14 @@ MUTATIONS = (
         ("test_durable_engine.py::test_a_connection_that_answers_another_statement_is_used_no_more",),
     ),
     Mutation(
+        "an answer without rows to a transaction's first statement passes",
+        "R10",
+        _DURABLE + "transactions.py",
+        "        (await connection.exec_driver_sql(_TIMEOUTS, given)).one()",
+        "        await connection.exec_driver_sql(_TIMEOUTS, given)",
+        ("test_durable_engine.py::test_a_transaction_that_writes_meets_an_answer_without_rows_at_once",),
+    ),
+    Mutation(
         "a commit is cancelled at the server",
         "R11",
         _DURABLE + "transactions.py",
