@@ -9,7 +9,7 @@ import pytest
 from sessioncache.entries import Entry
 from sessioncache.hot.calls import Gone, Need, Refused, Unready, Wanted
 from sessioncache.hot.layout import Place
-from sessioncache.hot.reconciling import reconcile
+from sessioncache.hot.reconciling import Looked, reconcile
 from sessioncache.revisions import decode_revision, encode_revision
 from tests.scripts.bench import IDLE, SECOND, Bench, put
 
@@ -99,7 +99,7 @@ async def test_a_merge_whose_token_is_lost_changes_nothing(bench: Bench) -> None
     taken = await bench.take_merge_token(place)
     stored = bench.stored(place, Entry("k", revision + 1, b'"sql"'))
     (looked,) = await bench.merging.look([taken])
-    assert looked is not None
+    assert isinstance(looked, Looked)
     made = reconcile(place.ref.kind, looked, stored)
     bench.ask("HDEL", place.control, f"t:{place.ref.member}")
     before = bench.ask("HGETALL", place.hash)
