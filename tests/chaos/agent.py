@@ -9,13 +9,14 @@ import asyncio
 import random
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from sessioncache import Record, Session, SessionCache, SessionCacheError, SessionNotFoundError
+from sessioncache.hot.calls import Part, Refused, Written
 from tests.chaos import cells
 from tests.chaos.cast import ACTORS, KEYS, SPACE, TEMP_MARK, fork_of, open_cache, session_of, user_of
 from tests.chaos.forks import Fork
@@ -27,6 +28,8 @@ _NUMBERS_OF_A_RUN = 10_000_000
 _LONGEST_LIST = 100
 _PAUSE = 0.02
 """Mean seconds between two calls of one actor."""
+_LATE, _LATEST = 0.05, 2.0
+"""Part of the answers of writes that come late, and by how many seconds at most: what they tell of may be flushed."""
 
 
 class Actor:
@@ -47,6 +50,7 @@ class Actor:
         """Act until told to stop; whatever fails, go on."""
         actions = [self._update] * 5 + [self._share] * 3 + [self._add] * 3 + [self._append] * 2 + [self._read] * 2
         actions += [self._upsert] * 4 + [self._keep] * 3 + [self._touch] * 2 + [self._fork.act] * 2 + [self._runner.act]
+        actions += [self._pair] * 3
         actions += [self._read_records, self._read_space, self._rename, self._hide, self._end]
         while not stop.is_set():
             try:
@@ -135,6 +139,18 @@ class Actor:
         for key in KEYS:
             value = records[key].value if key in records else None
             self._journal.note(seen=self._cell(key), n=cells.number_of(value))
+
+    async def _pair(self) -> None:
+        """Set two keys by two calls at once: their answers may come in another order than Redis worked on them."""
+
+        async def put(key: str, number: int) -> None:
+            with self._journal.call(sets={self._cell(key): number}, life=self._life_fact()):
+                await self._handle.set(key, self._value(number))
+
+        calls = [put(key, next(self._numbers)) for key in self._chance.sample(KEYS, 2)]
+        for outcome in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def _share(self) -> None:
         """Set a key through a handle on the shared scope itself."""
@@ -225,6 +241,19 @@ class Actor:
         return cells.value_of(number, self._chance)
 
 
+def hold_answers(cache: SessionCache, chance: random.Random) -> None:
+    """Let some answers of writes come late, as over a slow connection beside a fast one."""
+    write = cache._tiers.hot.write
+
+    async def late(parts: Sequence[Part], lease: bytes = b"") -> Written | Refused:
+        answer = await write(parts, lease)
+        if chance.random() < _LATE:
+            await asyncio.sleep(chance.uniform(0, _LATEST))
+        return answer
+
+    cache._tiers.hot.write = late  # type: ignore[method-assign]
+
+
 async def flush_often(cache: SessionCache, journal: Journal, witness: Witness, stop: asyncio.Event) -> None:
     """Wait again and again until all is durable; each success is evidence for the verdict, and is checked."""
     while not stop.is_set():
@@ -243,6 +272,7 @@ async def main(name: str, run: int, redis_url: str, database_url: str, journal_p
     journal = Journal(Path(journal_path), run)
     numbers, chance = count(run * _NUMBERS_OF_A_RUN + 1), random.Random(f"{seed}-{name}-{run}")
     cache = await open_cache(redis_url, database_url)
+    hold_answers(cache, random.Random(f"{seed}-{name}-{run}-late"))
     try:
         names = [f"{name}-{actor}" for actor in range(ACTORS)]
         actors = [Actor(cache, journal, actor, numbers, chance) for actor in names]
