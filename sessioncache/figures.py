@@ -17,6 +17,13 @@ def told_number(number: float | None) -> str:
     return f"{number:,.0f}" if whole else f"{number:.1f}"
 
 
+def counted(number: int, what: str) -> str:
+    """So many of something, which is named in the singular: ``1 bucket``, ``2 buckets``, ``2 entries``."""
+    if number == 1:
+        return f"1 {what}"
+    return f"{number} {what.removesuffix('y') + 'ies' if what.endswith('y') else what + 's'}"
+
+
 def told_seconds(seconds: float | None) -> str:
     """A time span in the largest unit that fits, from 10 s on without a fraction; ``-`` for None."""
     if seconds is None:

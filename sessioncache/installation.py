@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sessioncache.deadline import within
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
+from sessioncache.figures import counted
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.link import HotLink
 from sessioncache.outages import SQL
@@ -105,11 +106,23 @@ class Installation:
             if hot:
                 raise ConfigurationError(_STRANGE)
             stored = await self._record(secrets.token_hex(8))
+        elif not hot:
+            await self._tell_of_takeover()
         if not hot:
             hot = await self._incarnations.write_record({name: stored[name] for name in (*self._ours, INSTALLATION)})
         if hot[INSTALLATION] != stored[INSTALLATION]:
             raise ConfigurationError(TAKEN)
         self._belongs_to(stored[INSTALLATION])
+
+    async def _tell_of_takeover(self) -> None:
+        """A Redis that was emptied is the usual case; another one by mistake must be found before it has done harm."""
+        used = await self._durable.read_fences(range(int(self._ours["buckets"])))
+        if used:
+            logger.error(
+                "an empty Redis takes over the installation of %s: whatever another Redis has that SQL lacks is not "
+                "flushed any more.  If that is not meant, see that the Redis URL names the right server and database",
+                counted(len(used), "bucket"),
+            )
 
     async def _read_stored(self) -> dict[str, str]:
         """The record of the database, as far as there is one; other rows of its table mean nothing."""

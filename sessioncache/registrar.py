@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sessioncache.deadline import within
 from sessioncache.durable.answers import Swap
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.figures import counted
 from sessioncache.hot.incarnations import Incarnations
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _ROUNDS = 8
 _PATIENCE = 1.0
 """Seconds that SQL is waited for where Redis may be worked on without it."""
 _QUIET = 60.0
-"""Seconds in which a restart of Redis is told once."""
+"""Seconds in which a restart of Redis, or what it may have forgotten, is told once."""
 
 
 class Registrar:
@@ -34,6 +35,8 @@ class Registrar:
         self._busy = asyncio.Lock()
         self._wanted: set[int] = set()
         self._quiet_until = 0.0
+        self._forgetful = 0
+        self._telling: asyncio.TimerHandle | None = None
 
     async def register(self, buckets: Iterable[int]) -> None:
         """Register buckets; a Redis whose incarnation was replaced in SQL makes a new one first.
@@ -100,8 +103,18 @@ class Registrar:
     def _tell(self, renewed: int, forgetful: int) -> None:
         """A restart is no reason for alarm as long as nothing shows that anything was lost."""
         now = asyncio.get_running_loop().time()
-        if forgetful:
-            logger.warning("Redis may have forgotten something: %d buckets have a new incarnation", forgetful)
-        elif renewed and now >= self._quiet_until:
+        self._forgetful += forgetful
+        if forgetful and self._telling is None:
+            self._tell_forgetful()
+        elif not forgetful and renewed and now >= self._quiet_until:
             logger.info("Redis was started anew, as far as it can tell with all that it had")
             self._quiet_until = now + _QUIET
+
+    def _tell_forgetful(self) -> None:
+        """Tell of all buckets since the last time, and of what comes within a minute after that."""
+        self._telling = None
+        if self._forgetful:
+            told = counted(self._forgetful, "bucket")
+            logger.warning("Redis may have forgotten something: %s got a new incarnation", told)
+            self._forgetful = 0
+            self._telling = asyncio.get_running_loop().call_later(_QUIET, self._tell_forgetful)

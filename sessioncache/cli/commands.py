@@ -20,6 +20,7 @@ from sessioncache.durable import migrate
 from sessioncache.durable.engine import create_engine
 from sessioncache.embedded.folder import database_url, prepare_folder
 from sessioncache.errors import ConfigurationError, SchemaVersionError
+from sessioncache.figures import counted
 from sessioncache.letters import LetterBox
 from sessioncache.replay.processes import ReplayFailedError
 from sessioncache.replay.recording import SAMPLE
@@ -122,7 +123,7 @@ async def _restored(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"scopes": marked.scopes, "entries": marked.entries})
     else:
-        print(f"{marked.entries} entries of {marked.scopes} scopes are marked as dirty, and will be flushed")
+        print(f"{counted(marked.entries, 'entry')} of {counted(marked.scopes, 'scope')} marked as dirty, to be flushed")
     return 0
 
 
@@ -170,11 +171,11 @@ async def flush(options: argparse.Namespace) -> int:
 
 
 def _flush_told(dirty: int, letters: int, *, has_worker: bool) -> Iterator[str]:
-    yield f"{dirty} scopes are still dirty" if dirty else "nothing is dirty"
+    yield f"{counted(dirty, 'scope')} still dirty" if dirty else "nothing is dirty"
     if dirty and not has_worker:
         yield "no worker is alive: start `sessioncache-worker`"
     if letters:
-        yield f"the database refuses {letters} entries: see `sessioncache dead list`"
+        yield f"the database refuses {counted(letters, 'entry')}: see `sessioncache dead list`"
 
 
 async def _wait_until_clean(tiers: Tiers, seconds: float) -> int:

@@ -11,6 +11,7 @@ from sessioncache.cli.options import installation_of
 from sessioncache.cli.printing import exact, is_terminal, note, plain, print_json, print_table
 from sessioncache.connecting import open_tiers, open_urls
 from sessioncache.errors import ConfigurationError
+from sessioncache.figures import counted
 from sessioncache.letters import DeadLetter, LetterBox
 from sessioncache.settings import CacheSettings
 
@@ -39,7 +40,7 @@ async def dead(options: argparse.Namespace) -> int:
     if options.json:
         print_json({said: done})
     else:
-        print(f"{len(done)} letters {said}")
+        print(f"{counted(len(done), 'letter')} {said}")
     if not chosen and not options.all:
         note(_NONE)
     return 0 if done or options.all else 1

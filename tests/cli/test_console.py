@@ -121,7 +121,7 @@ async def test_letters_are_listed_without_control_characters_and_make_a_flush_ex
     refused = await run("flush", "--timeout", "0", "--json")
     assert (refused.code, refused.json["dirty"], refused.json["dead_letters"]) == (1, 0, 1)
     assert refused.json["flushed"] is False
-    assert "refuses 1 entries" in (await run("flush", "--timeout", "0")).out
+    assert "refuses 1 entry" in (await run("flush", "--timeout", "0")).out
 
 
 async def test_whoever_names_one_letter_does_not_drop_others(cache: SessionCache, urls: Urls, run: Run) -> None:

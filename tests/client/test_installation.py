@@ -62,6 +62,21 @@ async def test_another_number_of_buckets_is_refused_by_either_tier(urls: Urls, s
         pass
 
 
+async def test_an_empty_redis_that_takes_an_installation_over_is_told(
+    urls: Urls, start_redis: StartRedis, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connect(urls) as cache:
+        await cache.create("ada", session_id="s")
+    async with connect(urls):
+        pass
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
+    other = Urls(start_redis().url, urls.database)
+    async with connect(other), connect(other):
+        pass
+    (told,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert told.startswith("an empty Redis takes over the installation of 2 buckets: ")
+
+
 async def test_a_worker_with_another_number_of_buckets_is_refused(urls: Urls) -> None:
     async with connect(urls, buckets=16):
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -263,3 +264,15 @@ async def test_r10_a_damaged_scope_is_found_in_parts_and_told() -> None:
     await world.look_into(SCOPES)
     assert sorted(world.flushed) == sorted(set(SCOPES) - {SCOPES[7]})
     assert [(scope, one.is_damaged) for scope, one in world.isolation.ailing().items()] == [(SCOPES[7], True)]
+
+
+async def test_what_cannot_be_flushed_for_one_cause_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(SCOPES[40:60])
+    with caplog.at_level(logging.WARNING, "sessioncache_worker"):
+        await world.look_into(SCOPES)
+        await world.look_into(SCOPES[40:60], known=True)
+        (line,) = caplog.messages
+        assert line.startswith("20 scopes cannot be flushed for now (such as s")
+        world.bad.clear()
+        await world.look_into(SCOPES[40:60], known=True)
+    assert caplog.messages[1:] == ["no scope is left that could not be flushed"]

@@ -80,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         level=logging.INFO if options.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    # What it warns of, such as a cancellation that did not reach a server that is away, is told by us, once.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     from sessioncache.durable.errors import LOGIN
     from sessioncache.errors import (
         ConfigurationError,
@@ -125,9 +127,11 @@ async def _run(options: argparse.Namespace) -> int:
 
 async def _has_letters(worker: FlushWorker) -> bool:
     """Whether the database refuses something as data, be it since now or for long."""
+    from sessioncache.figures import counted
+
     letters = await worker.dead_letters()
     if letters:
-        told = f"the database refuses {letters} entries, which stay dirty: see `sessioncache dead list`"
+        told = f"the database refuses {counted(letters, 'entry')}, not flushed: see `sessioncache dead list`"
         print(f"sessioncache-worker: {told}", file=sys.stderr)
     return letters > 0
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 
 from sessioncache.durable.errors import RefusedDataError
 from sessioncache.errors import DamagedValueError, DurableTierUnavailableError, SessionCacheError
+from sessioncache.figures import counted
 from sessioncache_worker.holdings import Claimed, Holdings
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,8 @@ _SOON = 1.0
 """Seconds after which what was given up is due again."""
 _LONGEST = 30.0
 """Seconds that a scope is put off at most."""
+_QUIET = 60.0
+"""Seconds in which it is told once that scopes cannot be flushed for a cause."""
 _FORGOTTEN = 4 * _LONGEST
 """Seconds after which a scope that did not come back is somebody else's."""
 _REFUSED_LATELY = 60.0
@@ -81,6 +85,8 @@ class Isolation:
         self._ailing: dict[Claimed, Ailing] = {}
         self._refused: dict[Claimed, float] = {}
         """When the database refused something of a scope, by the event loop's clock, the oldest first."""
+        self._told: dict[str, float] = {}
+        """When it was told last that scopes cannot be flushed, by cause."""
         self.rows = 0
         """Rows that were flushed here."""
         self._error: Exception | None = None
@@ -214,6 +220,8 @@ class Isolation:
                     todo.extend(_parts(part))
         for scope, cause in sick:
             await self.set_apart(scope, cause)
+        for cause in {cause for _, cause in sick}:
+            self._tell(cause)
 
     async def set_apart(self, scope: Claimed, cause: str, *, is_damaged: bool = False) -> None:
         """Put a scope that cannot be flushed off for ever longer, and tell it by name."""
@@ -221,8 +229,19 @@ class Isolation:
         one = self._ailing.setdefault(scope, Ailing(cause, since=now, tried=now, attempts=0))
         one.cause, one.tried, one.attempts, one.is_damaged = cause, now, one.attempts + 1, is_damaged
         if one.attempts & (one.attempts - 1) == 0:  # the first time, and ever more rarely
-            logger.warning("scope %s cannot be flushed, and is tried again: %s", scope[1], cause)
+            level = logging.WARNING if is_damaged else logging.INFO  # others may be many, for one cause
+            logger.log(level, "scope %s cannot be flushed, and is tried again: %s", scope[1], cause)
         await self._holdings.put_off([scope], random.uniform(0.5, 1.0) * min(_LONGEST, 2.0**one.attempts))
+
+    def _tell(self, cause: str) -> None:
+        """One line for all scopes that a cause is of, and again where it lasts."""
+        now = asyncio.get_running_loop().time()
+        scopes = [scope for scope, one in self._ailing.items() if one.cause == cause]
+        if not scopes or now < self._told.get(cause, -math.inf) + _QUIET:
+            return
+        self._told[cause] = now
+        told = counted(len(scopes), "scope")
+        logger.warning("%s cannot be flushed for now (such as %s): %s", told, scopes[0][1], cause)
 
     def _recovered(self, part: Sequence[Claimed], began: float) -> None:
         left = set(self._holdings.of(part))  # nothing of these was committed: they are read again
@@ -231,7 +250,10 @@ class Isolation:
             if one is not None and scope not in left and one.tried < began:  # else it was set apart just now
                 del self._ailing[scope]
                 seconds = asyncio.get_running_loop().time() - one.since
-                logger.warning("scope %s is flushed again, after %.0f s", scope[1], seconds)
+                logger.info("scope %s is flushed again, after %.0f s", scope[1], seconds)
+                if not self._ailing:
+                    self._told.clear()
+                    logger.warning("no scope is left that could not be flushed")
 
 
 def _first_parts(scopes: list[Claimed]) -> list[list[Claimed]]:
