@@ -160,6 +160,8 @@ async def flush(options: argparse.Namespace) -> int:
     ):
         dirty = await _wait_until_clean(tiers, options.timeout)
         with within(tiers.settings.timeout):
+            if not dirty:  # else nothing would show that the database is away
+                await migrate.check_schema(tiers.durable.engine)
             letters = len(await LetterBox(tiers).list())
             has_worker = bool(await tiers.backlog.heartbeats())
     if options.json:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from sessioncache import DurableTierUnavailableError
 from tests.conftest import StartPostgreSQL
-from tests.helpers import ROOT, Urls, claims, connect, dirty, execute, open_worker, start_worker, upgrade
+from tests.helpers import ROOT, Urls, claims, connect, dirty, drain, execute, open_worker, start_worker, upgrade
 from tests.waiting import stretched, wait_until, wait_until_async
 
 GRACE = 3.0
@@ -146,3 +147,29 @@ def test_r9_a_worker_whose_log_nobody_reads_ends_within_its_grace_time(sqlite_ur
             assert worker.wait(stretched(10)) == -signal.SIGALRM
         finally:
             worker.kill()
+
+
+async def test_once_gives_up_what_another_worker_holds_and_cannot_flush(urls: Urls) -> None:
+    async with connect(urls) as cache, open_worker(urls, lease=300.0) as holder, open_worker(urls, lease=0.1) as once:
+        await cache.create("ada", session_id="s", state={"a": 1})
+        await holder._check()
+        assert await holder._claim(list(holder._buckets), everything=True)
+        async with asyncio.timeout(stretched(10)):
+            with pytest.raises(DurableTierUnavailableError, match="another worker holds 1 scope that it cannot flush"):
+                await once.flush_once()
+
+
+@pytest.mark.parametrize("command", ["worker", "flush"])
+async def test_a_database_that_is_away_is_told_where_nothing_is_dirty(urls: Urls, command: str) -> None:
+    await drain(urls)  # which registers all buckets
+    given = ["--redis", urls.redis, "--database", "postgresql://127.0.0.1:1/state"]
+    run = (
+        [sys.executable, "-m", "sessioncache_worker", "--once"]
+        if command == "worker"
+        else [str(Path(sys.executable).parent / "sessioncache"), "flush"]
+    )
+    done = await asyncio.to_thread(
+        subprocess.run, [*run, *given], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 3
+    assert "nobody listens there" in done.stderr

@@ -27,7 +27,7 @@ exit codes:
   1  with --once: the database refuses something as data, now or for long, or what Redis holds of a scope is damaged;
      not finished within --grace
   2  wrong usage or configuration (schema not upgraded, tiers that do not belong together, a login refused at the start)
-  3  with --once: Redis or the database is out of reach
+  3  with --once: Redis or the database is out of reach, or another worker holds what it cannot flush
 
 Any number of workers may run at once.  SIGTERM stops claiming, finishes what is claimed and exits; a second signal
 ends at once, which loses nothing: another worker takes over within the lease.
@@ -106,6 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _run(options: argparse.Namespace) -> int:
     from sessioncache.connecting import open_urls
+    from sessioncache.durable.migrate import check_schema
     from sessioncache.durable.tier import DurableTier
     from sessioncache.hot.link import HotLink
     from sessioncache_worker.worker import FlushWorker
@@ -118,6 +119,7 @@ async def _run(options: argparse.Namespace) -> int:
         spare_collector()
         try:
             if options.once:
+                await check_schema(durable.engine)  # a database that is away is told also where nothing is dirty
                 await worker.flush_once()
                 return 1 if await _has_letters(worker) else 0
             return await _run_until_signal(worker, settings.grace)

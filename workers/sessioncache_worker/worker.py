@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import secrets
 import socket
@@ -26,6 +27,7 @@ from sessioncache.errors import (
     SchemaVersionError,
     SessionCacheError,
 )
+from sessioncache.figures import counted
 from sessioncache.hot.calls import Damaged
 from sessioncache.hot.faults import damaged
 from sessioncache.hot.letters import Letters
@@ -59,6 +61,24 @@ _AILING_TOLD = 5
 """Scopes that cannot be flushed which a heartbeat names."""
 _TIMEOUT = 5.0
 """Seconds an exchange with Redis may take."""
+_LEASES = 3
+"""Leases for which others are waited for: claims of one that was killed end within one, what it put off within two."""
+
+
+class _Standstill:
+    """How long the oldest dirt of all has been the same."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._oldest: int | None = None
+        self._ends = math.inf
+
+    def is_over(self, oldest: int | None) -> bool:
+        """Whether it has been this one for too long; None: something was done."""
+        now = asyncio.get_running_loop().time()
+        if oldest is None or oldest != self._oldest:
+            self._oldest, self._ends = oldest, now + self._seconds
+        return now > self._ends
 
 
 class FlushWorker:
@@ -212,13 +232,14 @@ class FlushWorker:
     async def flush_once(self) -> int:
         """Flush all that is dirty now, whether due or not; the number of rows.
 
-        Waits for scopes that another worker holds.  What the database refuses as data becomes dead letters.
-        DurableTierUnavailableError where it cannot be used, or not for some scopes; DamagedValueError where Redis holds
-        of some what is of no use.
+        Waits for scopes that another worker holds, three leases at most for one that makes no progress.  What the
+        database refuses as data becomes dead letters.  DurableTierUnavailableError where it cannot be used, or not for
+        some scopes, here or there; DamagedValueError where Redis holds of some what is of no use.
         """
         await self._check()
         began = await self._redis_time()
         rows = 0
+        standstill = _Standstill(_LEASES * self.settings.lease)
         while True:
             claimed = await self._claim(list(self._buckets), everything=True)
             flushed = await self._flush(claimed)
@@ -233,7 +254,13 @@ class FlushWorker:
                     if one.is_damaged:
                         raise damaged(Damaged(one.cause), [scope[1]])
                     raise DurableTierUnavailableError(f"scope {scope[1]} cannot be flushed: {one.cause}")
+                if standstill.is_over(None if claimed else oldest):
+                    raise DurableTierUnavailableError(await self._told_of_others())
                 await asyncio.sleep(0.05)
+
+    async def _told_of_others(self) -> str:
+        held = sum((await self._tiers.backlog.count_dirty(self._buckets)).values())
+        return f"another worker holds {counted(held, 'scope')} that it cannot flush: `sessioncache doctor` tells why"
 
     async def dead_letters(self) -> int:
         """How many entries the database refuses as data."""

@@ -244,6 +244,22 @@ MUTATIONS = (
         (_ISOLATION + "test_what_cannot_be_flushed_for_one_cause_is_one_line",),
     ),
     Mutation(
+        "what another worker cannot flush is waited for for ever",
+        "R10",
+        _WORKER + "worker.py",
+        "        return now > self._ends\n",
+        "        return False\n",
+        (_ENDS + "test_once_gives_up_what_another_worker_holds_and_cannot_flush",),
+    ),
+    Mutation(
+        "a database that is away is not told where nothing is dirty",
+        "R10",
+        _WORKER + "cli.py",
+        "                await check_schema(durable.engine)",
+        "                pass",
+        (_ENDS + "test_a_database_that_is_away_is_told_where_nothing_is_dirty",),
+    ),
+    Mutation(
         "an upgrade records one batch of namespaces",
         "migrations",
         "migrations/sessioncache_migrations/versions/0005_flushed.py",
