@@ -46,6 +46,8 @@ class LetterBox:
     def __init__(self, tiers: Tiers) -> None:
         self._tiers = tiers
         self._letters = Letters(tiers.link, tiers.layout)
+        self.deletions: list[str] = []
+        """Dropped letters whose keys SQL never had: their deletion is written, and may be refused as well."""
 
     async def list(self) -> list[DeadLetter]:
         """All of them, oldest first."""
@@ -76,7 +78,11 @@ class LetterBox:
         part = Part(place, [operation], birth=raw.birth if place.ref.kind is ScopeKind.SESSION else b"")
         host = [Part(self._tiers.layout.host(place, raw.holder), birth=raw.birth)] if raw.holder else []
         outcome = await self._tiers.perform(lambda: self._tiers.hot.write([*host, part]))
-        return not isinstance(outcome, Refused) and await self._letters.pardon(place, raw.field)
+        if isinstance(outcome, Refused) or not await self._letters.pardon(place, raw.field):
+            return False
+        if row is None:
+            self.deletions.append(letter_id)
+        return True
 
     async def _find(self, letter_id: str) -> RawLetter | None:
         raw = await self._letters.read(range(self._tiers.settings.buckets))

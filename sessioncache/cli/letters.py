@@ -16,6 +16,9 @@ from sessioncache.letters import DeadLetter, LetterBox
 from sessioncache.settings import CacheSettings
 
 _COLUMNS = ("id", "scope", "org", "app", "user", "session", "namespace", "key", "reason", "attempts", "since")
+_DELETIONS = """\
+SQL never had the keys of {}: that they are deleted is written there, too.  A rule of the database that refuses any row
+of them refuses this as well, and the letter comes back: change the rule, or delete the session"""
 _NONE = "there is no such letter"
 
 
@@ -41,6 +44,8 @@ async def dead(options: argparse.Namespace) -> int:
         print_json({said: done})
     else:
         print(f"{counted(len(done), 'letter')} {said}")
+    if box.deletions:
+        note(_DELETIONS.format(counted(len(box.deletions), "letter")))
     if not chosen and not options.all:
         note(_NONE)
     return 0 if done or options.all else 1

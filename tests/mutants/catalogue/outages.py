@@ -260,6 +260,14 @@ MUTATIONS = (
         (_ENDS + "test_a_database_that_is_away_is_told_where_nothing_is_dirty",),
     ),
     Mutation(
+        "a deletion that may be refused like its letter is not told",
+        "R10",
+        "sessioncache/letters.py",
+        "        if row is None:\n",
+        "        if False:\n",
+        ("cli/test_console.py::test_whoever_names_one_letter_does_not_drop_others",),
+    ),
+    Mutation(
         "an upgrade records one batch of namespaces",
         "migrations",
         "migrations/sessioncache_migrations/versions/0005_flushed.py",
