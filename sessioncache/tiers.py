@@ -129,7 +129,7 @@ class Tiers:
         )
         try:
             return await retrying(self._prepared, attempt)
-        except HotTierUnavailableError:
+        except (HotTierUnavailableError, DurableTierUnavailableError):
             if seconds_left() <= 0 and isinstance(first, DurableTierUnavailableError):
                 raise first from None  # the last try only ran out of time
             raise

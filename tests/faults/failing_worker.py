@@ -27,7 +27,7 @@ from sessioncache.hot.scripts import Script
 POINTS = ("claimed", "read", "written", "committed", "acknowledging", "half")
 
 _inner_flush = flushing.flush
-_inner_call = HotLink.call
+_inner_call = HotLink.call_each
 _failed: list[str] = []
 
 
@@ -45,12 +45,12 @@ async def flush(*args: Any, **kwargs: Any) -> Any:
     return result
 
 
-async def call(self: HotLink, script: Script, *args: Any, **options: Any) -> Any:
-    """A script; of an acknowledgement those pieces that are not the last one."""
-    reply = await _inner_call(self, script, *args, **options)
-    if script.name == "ack":
+async def call_each(self: HotLink, script: Script, calls: Sequence[tuple[Sequence[bytes], Sequence[Any]]]) -> Any:
+    """Scripts; of an acknowledgement the pieces that are not the last one are marked by a dash."""
+    replies = await _inner_call(self, script, calls)
+    if script.name == "ack" and any(b"-" in args for _, args in calls):
         reached("half")
-    return reply
+    return replies
 
 
 class FailingFlusher(Flusher):
@@ -78,5 +78,5 @@ class FailingFlusher(Flusher):
 if __name__ == "__main__":
     vars(worker)["Flusher"] = FailingFlusher
     vars(flushing)["flush"] = flush
-    HotLink.call = call  # type: ignore[method-assign]
+    HotLink.call_each = call_each  # type: ignore[method-assign]
     sys.exit(main())

@@ -36,7 +36,7 @@ async def write_on_a_full_disk(urls: Urls, cache: SessionCache, fill: Callable[[
         return len(failures) >= 4
 
     await wait_until_async(tried_often, 30, "the worker has tried several times")
-    assert "is tried again: the SQL database cannot be used: its disk " in complaints
+    assert "the SQL database cannot be used: its disk " in complaints
     return worker
 
 

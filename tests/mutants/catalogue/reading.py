@@ -63,6 +63,14 @@ MUTATIONS = (
         (_REFUSALS + "r15_a_refusal_is_asked_for_once",),
     ),
     Mutation(
+        "a last try that runs out of time hides the cause",
+        "R18",
+        "sessioncache/tiers.py",
+        "        except (HotTierUnavailableError, DurableTierUnavailableError):\n",
+        "        except HotTierUnavailableError:\n",
+        ("client/test_tries.py::test_a_last_try_that_runs_out_of_time_does_not_hide_why_the_database_is_away",),
+    ),
+    Mutation(
         "a demoted primary is asked for ever",
         "R17",
         "sessioncache/hot/link.py",
