@@ -190,7 +190,9 @@ def _clear(same: Mapping[bytes, Pending], pending: Pending, revision: bytes) -> 
     if _is_over(same, revision) or any(one.whole >= whole for one in same.values() if one is not pending):
         return
     for one in same.values():
-        one.forget(*((revision, ()) if one is pending else (whole, ("whole",))))
+        if one is not pending:
+            one.forget(whole, ("whole",))
+    pending.forget(revision, ())
     pending.whole = max(pending.whole, whole)
 
 

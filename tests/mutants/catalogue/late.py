@@ -55,8 +55,8 @@ MUTATIONS = (
         "a late clear takes later writes along",
         "R11",
         _LEDGER,
-        '        one.forget(*((revision, ()) if one is pending else (whole, ("whole",))))\n',
-        '        one.forget(b"~", ())\n',
+        "    pending.forget(revision, ())\n",
+        '    pending.forget(b"~", ())\n',
         (_ANY_ORDER,),
     ),
     Mutation(
