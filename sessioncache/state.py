@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, KeysView, Mapping
 from typing import Any
 
 from sessioncache.errors import DamagedValueError
@@ -34,11 +34,14 @@ class State(Mapping[str, Any]):
         self._session_id = session_id
 
     def __getitem__(self, key: str) -> Any:
-        value = self._values[key]
         try:
-            return decode_entry(value)
+            return decode_entry(self._values[key])
         except DamagedValueError:  # said again, with names
-            return decode_entry(value, key, self._session_id)
+            return decode_entry(self._values[key], key, self._session_id)
+
+    def keys(self) -> KeysView[str]:
+        """The keys as they are now."""
+        return dict.fromkeys(self._values).keys()
 
     def __iter__(self) -> Iterator[str]:
         return iter(tuple(self._values))
@@ -180,7 +183,9 @@ class Known:
         """A write set a key, or deleted it (None)."""
         layer = self._layer(scope)
         is_known = layer.told > began and revision <= layer.held[-DIGITS:]  # to who read the scope since
-        if is_known or self._is_overtaken(began, key, revision) or revision < self._cleared_since(scope, began):
+        if is_known or self._is_overtaken(began, key, revision):
+            return
+        if self._cleared and revision < self._cleared_since(scope, began):
             return
         self._count = self._last_write = self._count + 1
         self._written[key] = (self._count, revision, scope)
@@ -238,7 +243,8 @@ class Known:
         layer = _Layer(prefix, content, version)
         if before is not None:
             layer.is_steady = before.held == version != b""
-            layer.dead = self._cleared_since(scope, began, content.incarnation)
+            if self._cleared:
+                layer.dead = self._cleared_since(scope, began, content.incarnation)
             if self._last_write > began:
                 self._keep_newer(began, scope, before, layer)
         self._count = layer.told = self._count + 1
@@ -280,8 +286,6 @@ class Known:
 
     def _cleared_since(self, scope: KeyScope, began: int, incarnation: bytes | None = None) -> bytes:
         """The revision of a clear that was told after a call had begun; empty: none was, or in another incarnation."""
-        if not self._cleared:
-            return b""
         cleared, told = self._cleared.get(scope, (b"", 0))
         if told <= began or incarnation not in (None, cleared[:-DIGITS]):
             return b""

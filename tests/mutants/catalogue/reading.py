@@ -194,8 +194,8 @@ MUTATIONS = (
         "a refresh under way brings back what was cleared",
         "R5",
         _STATE,
-        "            layer.dead = self._cleared_since(scope, began, content.incarnation)\n",
-        "",
+        "                layer.dead = self._cleared_since(scope, began, content.incarnation)\n",
+        "                pass\n",
         (_KNOWN + "what_a_reading_under_way_brings_from_before_a_clear_is_dead",),
     ),
     Mutation(
@@ -210,8 +210,8 @@ MUTATIONS = (
         "a late answer brings back what was cleared",
         "R5",
         _STATE,
-        " or revision < self._cleared_since(scope, began):",
-        ":",
+        "        if self._cleared and revision < self._cleared_since(scope, began):\n",
+        "        if False:\n",
         (_KNOWN + "what_a_reading_under_way_brings_from_before_a_clear_is_dead",),
     ),
     Mutation(
@@ -378,8 +378,8 @@ MUTATIONS = (
         "a write of ours that is answered late is shown",
         "unchanged reads",
         _STATE,
-        "if is_known or self._is_overtaken(began, key, revision) or",
-        "if self._is_overtaken(began, key, revision) or",
+        "if is_known or self._is_overtaken(began, key, revision):",
+        "if self._is_overtaken(began, key, revision):",
         (_KNOWN + "a_write_that_answers_after_a_reading_of_something_newer_changes_nothing",),
     ),
     Mutation(
