@@ -16,7 +16,7 @@ from typing import Any
 import redis
 
 from sessioncache import Session, SessionCache
-from sessioncache.deadline import within
+from sessioncache.primitives.deadline import within
 from sessioncache.settings import MAX_CALL_BYTES, MAX_CALL_KEYS, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 from tests.helpers import Urls, connect, drain, evict, upgrade
 from tests.servers import RedisServer

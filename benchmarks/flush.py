@@ -30,8 +30,8 @@ from sessioncache import SessionCache, upgrade_schema
 from sessioncache.durable.engine import create_engine
 from sessioncache.durable.tier import DurableTier
 from sessioncache.hot.backlog import Backlog
+from sessioncache.hot.client import HotLink
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.link import HotLink
 from sessioncache.session import Session
 from sessioncache.settings import WorkerSettings
 from tests.servers import PostgreSQLServer, RedisServer

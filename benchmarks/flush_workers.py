@@ -15,7 +15,7 @@ from sessioncache_worker import FlushWorker
 from sessioncache_worker.cli import spare_collector
 
 from sessioncache.durable.tier import DurableTier
-from sessioncache.hot.link import HotLink
+from sessioncache.hot.client import HotLink
 from sessioncache.settings import WorkerSettings
 
 _LOOK = 0.005

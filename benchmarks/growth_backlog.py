@@ -16,11 +16,11 @@ from functools import partial
 from benchmarks.measuring import Spread, alternate, ratios
 from benchmarks.results import figure
 from sessioncache import SessionCache
-from sessioncache.entries import Committed, Dirt
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.calls import Acknowledged, Claims
+from sessioncache.hot.client import HotLink
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.link import HotLink
+from sessioncache.hot.messages import Acknowledged, Claims
+from sessioncache.primitives.entries import Committed, Dirt
 from tests.helpers import BUCKETS, Urls, connect, upgrade
 from tests.servers import RedisServer
 

@@ -16,16 +16,16 @@ from benchmarks.listing import fill, user_of
 from benchmarks.measuring import Spread, alternate, median_latency, ratios
 from benchmarks.results import figure, missing
 from sessioncache import Session, SessionCache
-from sessioncache.connecting import open_tiers
-from sessioncache.entries import Head
+from sessioncache.coordination.connecting import open_tiers
+from sessioncache.coordination.tiers import Tiers
+from sessioncache.hot.client import Argument
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import fields_of, user_field
-from sessioncache.hot.link import Argument
-from sessioncache.names import KeyScope
-from sessioncache.revisions import encode_revision
-from sessioncache.scopes import session_ref
+from sessioncache.primitives.entries import Head
+from sessioncache.primitives.names import KeyScope
+from sessioncache.primitives.revisions import encode_revision
+from sessioncache.primitives.scopes import session_ref
 from sessioncache.settings import CacheSettings
-from sessioncache.tiers import Tiers
 from tests.helpers import BUCKETS
 from tests.servers import PostgreSQLServer, RedisKind, RedisServer, ServerMissingError
 

@@ -17,7 +17,7 @@ from sessioncache_worker import FlushWorker
 from benchmarks.measuring import Spread, alternate, median_latency, ratios
 from benchmarks.results import figure
 from sessioncache import Session
-from sessioncache.scopes import ScopeRef
+from sessioncache.primitives.scopes import ScopeRef
 from tests.helpers import Urls, connect, open_worker, session, upgrade
 from tests.servers import PostgreSQLServer, RedisServer
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.measuring import console, options, print_json, table
-from sessioncache.names import KeyScope
+from sessioncache.primitives.names import KeyScope
 from tests.helpers import Urls, connect, drain, open_worker, raw, upgrade
 from tests.servers import RedisKind, RedisServer
 

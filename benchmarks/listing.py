@@ -18,9 +18,9 @@ from sessioncache import SessionCache, upgrade_schema
 from sessioncache.durable.bulk import HEADS
 from sessioncache.durable.engine import create_engine
 from sessioncache.durable.heads import head_row
-from sessioncache.entries import Dirt, Head
-from sessioncache.positions import ORDERS, Order
-from sessioncache.scopes import ScopeKind, session_ref
+from sessioncache.primitives.cursors import ORDERS, Order
+from sessioncache.primitives.entries import Dirt, Head
+from sessioncache.primitives.scopes import ScopeKind, session_ref
 from tests.servers import PostgreSQLServer, RedisServer
 
 PER_USER = 100

@@ -22,7 +22,7 @@ import psycopg
 from benchmarks.servers import redis_server
 from sessioncache import SessionCache
 from sessioncache.durable.purging import BEGINNING, Position
-from sessioncache.scopes import app_id, bare_id, key_id, session_ref, user_id
+from sessioncache.primitives.scopes import app_id, bare_id, key_id, session_ref, user_id
 from sessioncache.settings import TOMBSTONE_RETENTION, CacheSettings
 from tests.helpers import Urls, connect, drain, evict, open_worker, upgrade
 from tests.servers import PostgreSQLServer

@@ -22,7 +22,7 @@ from benchmarks.part import Outcome, Part, Say
 from benchmarks.results import figure
 from benchmarks.servers import postgresql, redis_server
 from sessioncache import Session, SessionCache
-from sessioncache.scopes import session_ref
+from sessioncache.primitives.scopes import session_ref
 from tests.helpers import BUCKETS, Urls, connect, fetch, open_worker, upgrade
 
 SMALL = (10, 100)

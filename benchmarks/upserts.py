@@ -12,7 +12,7 @@ import asyncpg
 import psycopg
 
 from sessioncache.durable.bulk import HEADS, STATE, BulkTable
-from sessioncache.scopes import ScopeKind, app_id, bare_id, key_id, session_scope_id, user_id
+from sessioncache.primitives.scopes import ScopeKind, app_id, bare_id, key_id, session_scope_id, user_id
 
 Row = tuple[Any, ...]
 

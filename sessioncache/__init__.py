@@ -39,24 +39,24 @@ from sessioncache.errors import (
     TypeMismatchError,
     WriteLostError,
 )
-from sessioncache.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, new_session_id
+from sessioncache.primitives.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, new_session_id
 
 if _typing.TYPE_CHECKING:
-    from sessioncache.ambient import current_session
-    from sessioncache.batch import Batch
-    from sessioncache.batch_calls import BatchCalls, NamespaceCalls, SessionCalls
+    from sessioncache.batch.batch import Batch
+    from sessioncache.batch.calls import BatchCalls, NamespaceCalls, SessionCalls
+    from sessioncache.batch.result import Pending
     from sessioncache.cache import SessionCache
+    from sessioncache.current import current_session
     from sessioncache.durable.migrate import upgrade_schema
-    from sessioncache.erasure import ErasureReport
-    from sessioncache.info import Identity, SessionInfo, SessionPage
     from sessioncache.namespace import Namespace
-    from sessioncache.pending import Pending
+    from sessioncache.operations.erase_user import ErasureReport
+    from sessioncache.primitives.session_info import Identity, SessionInfo, SessionPage
+    from sessioncache.primitives.titles import derive_title
     from sessioncache.records import Record
     from sessioncache.scope import Scope
     from sessioncache.session import Session
-    from sessioncache.titles import derive_title
-    from sessioncache.tool import SessionStateTool
-    from sessioncache.watching import Change, Watch
+    from sessioncache.tool.state_tool import SessionStateTool
+    from sessioncache.watch import Change, Watch
 
 __all__ = [
     "APP_PREFIX",
@@ -114,25 +114,25 @@ _logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
 # Loaded when they are first used: they bring the Redis client and SQLAlchemy along.
 _LAZY = {
-    "Batch": "sessioncache.batch",
-    "BatchCalls": "sessioncache.batch_calls",
-    "NamespaceCalls": "sessioncache.batch_calls",
-    "Pending": "sessioncache.pending",
-    "SessionCalls": "sessioncache.batch_calls",
-    "Change": "sessioncache.watching",
-    "ErasureReport": "sessioncache.erasure",
+    "Batch": "sessioncache.batch.batch",
+    "BatchCalls": "sessioncache.batch.calls",
+    "NamespaceCalls": "sessioncache.batch.calls",
+    "Pending": "sessioncache.batch.result",
+    "SessionCalls": "sessioncache.batch.calls",
+    "Change": "sessioncache.watch",
+    "ErasureReport": "sessioncache.operations.erase_user",
     "Namespace": "sessioncache.namespace",
-    "Identity": "sessioncache.info",
+    "Identity": "sessioncache.primitives.session_info",
     "Record": "sessioncache.records",
     "Scope": "sessioncache.scope",
     "Session": "sessioncache.session",
     "SessionCache": "sessioncache.cache",
-    "SessionInfo": "sessioncache.info",
-    "SessionPage": "sessioncache.info",
-    "Watch": "sessioncache.watching",
-    "SessionStateTool": "sessioncache.tool",
-    "current_session": "sessioncache.ambient",
-    "derive_title": "sessioncache.titles",
+    "SessionInfo": "sessioncache.primitives.session_info",
+    "SessionPage": "sessioncache.primitives.session_info",
+    "Watch": "sessioncache.watch",
+    "SessionStateTool": "sessioncache.tool.state_tool",
+    "current_session": "sessioncache.current",
+    "derive_title": "sessioncache.primitives.titles",
     "upgrade_schema": "sessioncache.durable.migrate",
 }
 

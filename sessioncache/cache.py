@@ -9,33 +9,32 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from sessioncache import listing
-from sessioncache.batch import Batch
-from sessioncache.connecting import Connecting, Resources
-from sessioncache.creation import Creation
-from sessioncache.deadline import check_seconds, within
-from sessioncache.deletion import Deletion
-from sessioncache.durability import flush, prune
-from sessioncache.erasure import Erasure, ErasureReport
+from sessioncache.batch.batch import Batch
+from sessioncache.coordination.connecting import Connecting, Resources
+from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import DurableTierUnavailableError, SessionExistsError, SessionNotFoundError
-from sessioncache.exporting import FORMAT, export_scope, export_session
-from sessioncache.hot.calls import Gone, Part, Touch
+from sessioncache.handle.flush_wait import flush, prune
+from sessioncache.handle.unflushed_writes import Ledger
+from sessioncache.hot.client import HotLink
 from sessioncache.hot.layout import head_of
-from sessioncache.hot.link import HotLink
-from sessioncache.info import SessionInfo, SessionPage, info_of
-from sessioncache.ledger import Ledger
-from sessioncache.listing import Listing
-from sessioncache.names import check_name, new_session_id
-from sessioncache.positions import Order, Owner, check_order
-from sessioncache.resuming import user_of
-from sessioncache.retention import Retention, note
+from sessioncache.hot.messages import Gone, Part, Touch
+from sessioncache.operations.create import Creation
+from sessioncache.operations.delete import Deletion
+from sessioncache.operations.erase_user import Erasure, ErasureReport
+from sessioncache.operations.export import FORMAT, export_scope, export_session
+from sessioncache.operations.list import Listing, find
+from sessioncache.operations.resume import user_of
+from sessioncache.operations.retention import Retention, note
+from sessioncache.operations.touch import check_title, counting, touch
+from sessioncache.primitives.cursors import Order, Owner, check_order
+from sessioncache.primitives.deadline import check_seconds, within
+from sessioncache.primitives.names import check_name, new_session_id
+from sessioncache.primitives.scopes import app_ref, user_ref
+from sessioncache.primitives.session_info import SessionInfo, SessionPage, info_of
+from sessioncache.primitives.values import Json, check_flag, check_mapping
 from sessioncache.scope import Scope
-from sessioncache.scopes import app_ref, user_ref
 from sessioncache.session import Session, SessionPlaces, fork_session, not_found, open_session
 from sessioncache.settings import CacheSettings
-from sessioncache.tiers import Tiers
-from sessioncache.upkeep import check_title, counting, touch
-from sessioncache.values import Json, check_flag, check_mapping
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -299,7 +298,7 @@ class SessionCache:
     async def find(self, session_id: str, *, all_apps: bool = False) -> builtins.list[SessionInfo]:
         """The sessions of this app (`all_apps`: of the org) that bear this id, whatever the user, by app and user."""
         app = None if check_flag("all_apps", all_apps) else self.app
-        return await listing.find(self._tiers, self.org, app, session_id)
+        return await find(self._tiers, self.org, app, session_id)
 
     def _listing(self, user: str | None, all_apps: bool, order: Order) -> Listing:
         if user is not None:

@@ -9,7 +9,7 @@ import secrets
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from sessioncache.deadline import check_seconds
+from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import (
     ConfigurationError,
     DamagedValueError,
@@ -17,9 +17,9 @@ from sessioncache.errors import (
     HotTierUnavailableError,
     LeaseUnavailableError,
 )
-from sessioncache.hot.calls import Gone
 from sessioncache.hot.layout import Place
-from sessioncache.tiers import Tiers
+from sessioncache.hot.messages import Gone
+from sessioncache.primitives.deadline import check_seconds
 
 if TYPE_CHECKING:
     from sessioncache.session import Session

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import SessionNotFoundError
-from sessioncache.handle import Handle
+from sessioncache.handle.base import Handle
+from sessioncache.handle.unflushed_writes import Ledger
 from sessioncache.hot.layout import Place
-from sessioncache.ledger import Ledger
-from sessioncache.names import Key, KeyScope, check_name
-from sessioncache.scopes import namespace_ref
-from sessioncache.tiers import Tiers
-from sessioncache.values import readable, tell_damaged
+from sessioncache.primitives.names import Key, KeyScope, check_name
+from sessioncache.primitives.scopes import namespace_ref
+from sessioncache.primitives.values import readable, tell_damaged
 
 
 class Namespace(Handle):

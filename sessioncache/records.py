@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sessioncache.dates import date_of, dated
 from sessioncache.errors import InvalidNameError, InvalidValueError
-from sessioncache.hot.calls import Operation
-from sessioncache.names import KeyScope, split_key
-from sessioncache.revisions import DIGITS, LARGEST, decode_revision, revision_time
-from sessioncache.scopes import ScopeRef, hash_id, key_id
-from sessioncache.values import Json, encode_value
+from sessioncache.hot.messages import Operation
+from sessioncache.primitives.names import KeyScope, split_key
+from sessioncache.primitives.revisions import DIGITS, LARGEST, decode_revision, revision_time
+from sessioncache.primitives.scopes import ScopeRef, hash_id, key_id
+from sessioncache.primitives.timestamps import date_of, dated
+from sessioncache.primitives.values import Json, encode_value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ID_DIGITS = 24

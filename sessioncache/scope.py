@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sessioncache.handle import Handle
+from sessioncache.coordination.tiers import Tiers
+from sessioncache.handle.base import Handle
+from sessioncache.handle.unflushed_writes import Ledger
 from sessioncache.hot.layout import Place
-from sessioncache.ledger import Ledger
-from sessioncache.names import Key, KeyScope, check_name
-from sessioncache.tiers import Tiers
+from sessioncache.primitives.names import Key, KeyScope, check_name
 
 
 class Scope(Handle):

@@ -10,25 +10,25 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
-from sessioncache.ambient import bound
+from sessioncache.coordination.tiers import Tiers
+from sessioncache.coordination.usage import InUse
+from sessioncache.current import bound
 from sessioncache.errors import OutcomeUnknownError, SessionCacheError, SessionNotFoundError
-from sessioncache.exporting import export_session
-from sessioncache.forking import Forker
-from sessioncache.handle import Handle
-from sessioncache.hot.calls import Content, Gone, Part, Touch, Wanted, Written
+from sessioncache.handle.base import Handle
+from sessioncache.handle.unflushed_writes import Ledger
 from sessioncache.hot.layout import Place, head_of
-from sessioncache.info import Identity, SessionInfo, info_of
+from sessioncache.hot.messages import Content, Gone, Part, Touch, Wanted, Written
 from sessioncache.lease import Lease
-from sessioncache.ledger import Ledger
-from sessioncache.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, Key, KeyScope, split_key
 from sessioncache.namespace import Namespace
+from sessioncache.operations.export import export_session
+from sessioncache.operations.fork import Forker
+from sessioncache.operations.touch import check_title, counting, touch
+from sessioncache.primitives.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, Key, KeyScope, split_key
+from sessioncache.primitives.revisions import ZERO
+from sessioncache.primitives.scopes import app_ref, session_ref, user_ref
+from sessioncache.primitives.session_info import Identity, SessionInfo, info_of
+from sessioncache.primitives.values import readable, tell_damaged
 from sessioncache.records import Record, record_of, upsert_of
-from sessioncache.revisions import ZERO
-from sessioncache.scopes import app_ref, session_ref, user_ref
-from sessioncache.tiers import Tiers
-from sessioncache.upkeep import check_title, counting, touch
-from sessioncache.usage import InUse
-from sessioncache.values import readable, tell_damaged
 
 T = TypeVar("T")
 

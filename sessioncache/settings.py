@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from sessioncache.errors import ConfigurationError, InvalidNameError
-from sessioncache.names import check_name
+from sessioncache.primitives.names import check_name
 
 MAX_VALUE_BYTES = 1024 * 1024
 """Largest encoded value."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sessioncache_worker import worker
 
-from sessioncache import deadline
+from sessioncache.primitives import deadline
 from tests.keys import check_keys
 from tests.servers import PostgreSQLServer, RedisKind, RedisServer, ServerMissingError
 from tests.waiting import patience

@@ -10,8 +10,8 @@ from sqlalchemy import text
 
 from sessioncache.durable.migrate import upgrade_schema
 from sessioncache.durable.tier import DurableTier
-from sessioncache.entries import Dirt, Entry, Head
-from sessioncache.scopes import ScopeKind, ScopeRef, app_ref, session_ref, user_ref
+from sessioncache.primitives.entries import Dirt, Entry, Head
+from sessioncache.primitives.scopes import ScopeKind, ScopeRef, app_ref, session_ref, user_ref
 
 BUCKETS = 8
 INCARNATION = "first"

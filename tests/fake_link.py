@@ -6,9 +6,9 @@ import asyncio
 
 from redis.exceptions import ResponseError
 
-from sessioncache.deadline import attempt_deadline
+from sessioncache.hot.client import HotLink, Reply, drop
 from sessioncache.hot.faults import unanswered
-from sessioncache.hot.link import HotLink, Reply, drop
+from sessioncache.primitives.deadline import attempt_deadline
 
 
 class FakeLink(HotLink):

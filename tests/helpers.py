@@ -23,8 +23,8 @@ from sessioncache import SessionCache
 from sessioncache.durable.engine import create_engine
 from sessioncache.durable.migrate import upgrade_schema
 from sessioncache.durable.tier import DurableTier
-from sessioncache.hot.link import HotLink
-from sessioncache.scopes import ScopeKind, ScopeRef, app_ref, session_ref, user_ref
+from sessioncache.hot.client import HotLink
+from sessioncache.primitives.scopes import ScopeKind, ScopeRef, app_ref, session_ref, user_ref
 from sessioncache.settings import MAX_CALL_KEYS, WorkerSettings
 from tests.keys import check_keys
 from tests.servers import SLOW

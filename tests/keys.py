@@ -13,9 +13,9 @@ from typing import Any
 
 import redis
 
-from sessioncache.dates import json_size
 from sessioncache.hot.layout import Layout
-from sessioncache.revisions import ALPHABET, DIGITS, ZERO
+from sessioncache.primitives.revisions import ALPHABET, DIGITS, ZERO
+from sessioncache.primitives.timestamps import json_size
 
 _MEMBER = "[snua][0-9a-f]{32}"
 _KEY = re.compile(r"(?P<base>.+:\{\d+\}:)(?P<kind>[a-z]+)(?::(?P<rest>.*))?", re.DOTALL)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from benchmarks.peers.peer import PREFIXES, AsyncPeer, changes, check, initial_state
 from benchmarks.peers.stage import Stage
 from sessioncache import Session, SessionCache
-from sessioncache.scopes import ScopeRef
+from sessioncache.primitives.scopes import ScopeRef
 from tests.helpers import Urls, app, beating, connect, session, start_worker, stored_values, upgrade, user
 from tests.waiting import wait_until_async
 

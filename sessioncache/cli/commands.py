@@ -14,20 +14,20 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sessioncache.cli.options import installation_of
 from sessioncache.cli.printing import note, plain, print_json
-from sessioncache.connecting import check_both, open_tiers, open_urls
-from sessioncache.deadline import within
+from sessioncache.coordination.connecting import check_both, open_tiers, open_urls
+from sessioncache.coordination.tiers import Tiers
 from sessioncache.durable import migrate
 from sessioncache.durable.engine import create_engine
 from sessioncache.embedded.folder import database_url, prepare_folder
 from sessioncache.errors import ConfigurationError, SchemaVersionError
-from sessioncache.figures import counted
-from sessioncache.letters import LetterBox
+from sessioncache.operations.dead_letters import LetterBox
+from sessioncache.operations.reflush import remark_everything
+from sessioncache.primitives.deadline import within
+from sessioncache.primitives.units import counted
 from sessioncache.replay.processes import ReplayFailedError
 from sessioncache.replay.recording import SAMPLE
 from sessioncache.replay.run import replay as run_replay
-from sessioncache.restoring import remark_everything
 from sessioncache.settings import CacheSettings
-from sessioncache.tiers import Tiers
 
 _SILENCE = 5.0
 """Seconds without a word after which somebody at a terminal would think that nothing happens."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sessioncache.cli.printing import age, cut, exact, is_terminal, json_text, note, plain, print_table, width
-from sessioncache.exporting import told_of
-from sessioncache.inspecting import Inspection
+from sessioncache.operations.export import told_of
+from sessioncache.operations.inspect import Inspection
 
 
 def told_of_inspection(seen: Inspection) -> dict[str, Any]:

@@ -210,15 +210,15 @@ def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Na
 
 
 def _run(options: argparse.Namespace) -> int:
-    from sessioncache.cli import commands, doctor, letters, mcp, sessions, top
-    from sessioncache.cli.faults import explain
+    from sessioncache.cli import commands, dead_letters, doctor, mcp, sessions, top
+    from sessioncache.cli.exit_codes import explain
     from sessioncache.errors import SessionCacheError
 
     run = {
         "demo": commands.demo,
         "replay": commands.replay,
         "db": commands.db,
-        "dead": letters.dead,
+        "dead": dead_letters.dead,
         "flush": commands.flush,
         "top": top.top,
         "doctor": doctor.doctor,

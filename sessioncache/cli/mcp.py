@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from sessioncache.cache import SessionCache
 from sessioncache.cli.options import installation_of
 from sessioncache.errors import ConfigurationError, SessionCacheError, SessionNotFoundError
-from sessioncache.replies import as_text, explanation, is_encodable
 from sessioncache.session import Session
-from sessioncache.tool import SessionStateTool
+from sessioncache.tool.replies import as_text, explanation, is_encodable
+from sessioncache.tool.state_tool import SessionStateTool
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server

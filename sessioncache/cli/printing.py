@@ -15,7 +15,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from sessioncache.figures import told_seconds
+from sessioncache.primitives.units import told_seconds
 
 _CELL = 9
 """Columns of a terminal that a cell of a table takes at least, if words are to be read in it."""

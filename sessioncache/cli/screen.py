@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sessioncache.cli.printing import plain
-from sessioncache.figures import sparkline, told_bytes, told_number, told_seconds, told_time
+from sessioncache.hot.metrics import Pulse, WorkerPulse
 from sessioncache.hot.rates import lags_between, percentile, rates_between
-from sessioncache.hot.vitals import Pulse, WorkerPulse
+from sessioncache.primitives.units import sparkline, told_bytes, told_number, told_seconds, told_time
 from sessioncache.settings import CacheSettings
 
 _BARS = 30

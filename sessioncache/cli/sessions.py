@@ -14,7 +14,8 @@ from sessioncache.cli.files import write_file
 from sessioncache.cli.inspection import print_inspection, told_of_inspection
 from sessioncache.cli.options import installation_of
 from sessioncache.cli.printing import age, exact, is_terminal, note, plain, print_json, print_table, shell_word, width
-from sessioncache.connecting import open_tiers, open_urls
+from sessioncache.coordination.connecting import open_tiers, open_urls
+from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import (
     AmbiguousSessionError,
     ConfigurationError,
@@ -23,14 +24,13 @@ from sessioncache.errors import (
     SessionNotFoundError,
     WriteLostError,
 )
-from sessioncache.exporting import told_of
-from sessioncache.hot.calls import Gone
-from sessioncache.info import SessionInfo
-from sessioncache.inspecting import inspect_session
-from sessioncache.listing import find
+from sessioncache.hot.messages import Gone
+from sessioncache.operations.export import told_of
+from sessioncache.operations.inspect import inspect_session
+from sessioncache.operations.list import find
+from sessioncache.primitives.session_info import SessionInfo
 from sessioncache.session import SessionPlaces
 from sessioncache.settings import CacheSettings
-from sessioncache.tiers import Tiers
 
 _PAGE, _LONG_PAGE = 50, 500
 _WIDE = 110

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 
 from sessioncache.cli.views import Show, open_view
-from sessioncache.connecting import open_urls
-from sessioncache.deadline import within
+from sessioncache.coordination.connecting import open_urls
 from sessioncache.errors import HotTierUnavailableError
+from sessioncache.hot.client import HotLink
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.link import HotLink
-from sessioncache.hot.vitals import Pulse, Vitals
+from sessioncache.hot.metrics import Pulse, Vitals
+from sessioncache.primitives.deadline import within
 from sessioncache.settings import CacheSettings
 
 _TIMEOUT = 5.0

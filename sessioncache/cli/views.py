@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.live import Live
 
-from sessioncache.cli.pulses import as_json, as_line
+from sessioncache.cli.samples import as_json, as_line
 from sessioncache.cli.screen import render
-from sessioncache.hot.vitals import Pulse
+from sessioncache.hot.metrics import Pulse
 
 Show = Callable[[Sequence[Pulse], str], None]
 """Shows the readings so far, and why Redis could not be read this time (empty: it could)."""

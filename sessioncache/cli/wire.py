@@ -16,7 +16,7 @@ from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
 
-from sessioncache.replies import as_text
+from sessioncache.tool.replies import as_text
 
 _CHUNK = 64 * 1024
 _LONGEST_LINE = 64 * 1024 * 1024

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
 from sessioncache.durable.arrays import ARRAYS, teach
-from sessioncache.durable.pieces import Pieces, pieces_of
+from sessioncache.durable.statement_sizes import Pieces, pieces_of
 
 Row = tuple[Any, ...]
 Id = tuple[str, ...]

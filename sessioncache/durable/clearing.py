@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
 from sessioncache.durable.arrays import bigint_array, teach, text_array
-from sessioncache.durable.pieces import pieces_of
+from sessioncache.durable.statement_sizes import pieces_of
 
 
 class Cleared(NamedTuple):

@@ -9,7 +9,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from sessioncache.errors import ConfigurationError
-from sessioncache.urls import ESCAPES
+from sessioncache.primitives.urls import ESCAPES
 
 BUSY_TIMEOUT = 10.0
 """Seconds that SQLite waits for a lock."""

@@ -12,9 +12,9 @@ from sqlalchemy import case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import bulk, purging, schema
-from sessioncache.durable.answers import FencedOff, Owned, Tombstone
 from sessioncache.durable.fence import lock_fences
-from sessioncache.scopes import ScopeKind, ScopeRef, app_id, bare_id
+from sessioncache.durable.messages import FencedOff, Owned, Tombstone
+from sessioncache.primitives.scopes import ScopeKind, ScopeRef, app_id, bare_id
 
 _STATE = schema.state.c
 _SESSION = schema.session.c

@@ -11,10 +11,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
-from sessioncache.durable.among import among
-from sessioncache.durable.answers import Swap
+from sessioncache.durable.any_of import among
 from sessioncache.durable.bulk import CLOCK, NOW
-from sessioncache.ownership import check_owner
+from sessioncache.durable.messages import Swap
+from sessioncache.primitives.ownership import check_owner
 
 _NONE = "-"
 """The installation of a database that has no record of one."""

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from sqlalchemy import select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sessioncache.dates import date_of, json_of
 from sessioncache.durable import bulk, schema
 from sessioncache.durable.bulk import BulkTable, HeadTable, Id, Row
 from sessioncache.durable.clearing import Cleared, drop_cleared, read_told
@@ -32,8 +31,9 @@ from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.durable.fence import lock_fences
 from sessioncache.durable.heads import head_row, space_row
 from sessioncache.durable.purging import read_purged
-from sessioncache.entries import Committed, Dirt, Entry
-from sessioncache.scopes import ScopeKind, key_id
+from sessioncache.primitives.entries import Committed, Dirt, Entry
+from sessioncache.primitives.scopes import ScopeKind, key_id
+from sessioncache.primitives.timestamps import date_of, json_of
 
 _ALL = "\0"
 """In place of the name of a namespace, none of which holds a NUL."""

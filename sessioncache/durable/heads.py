@@ -6,8 +6,8 @@ from sqlalchemy import RowMapping
 
 from sessioncache.durable.bulk import Row
 from sessioncache.durable.errors import RefusedDataError
-from sessioncache.entries import Dirt, Head
-from sessioncache.scopes import ScopeKind, app_id, bare_id, user_id
+from sessioncache.primitives.entries import Dirt, Head
+from sessioncache.primitives.scopes import ScopeKind, app_id, bare_id, user_id
 
 
 def head_row(dirt: Dirt) -> Row:

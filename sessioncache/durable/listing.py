@@ -10,9 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import bulk, schema
 from sessioncache.durable.heads import head_of
-from sessioncache.entries import StoredHead
-from sessioncache.positions import Order, Owner, Position
-from sessioncache.scopes import ScopeKind
+from sessioncache.primitives.cursors import Order, Owner, Position
+from sessioncache.primitives.entries import StoredHead
+from sessioncache.primitives.scopes import ScopeKind
 
 _SESSION = schema.session.c
 _EPOCH = datetime.fromtimestamp(0, UTC)

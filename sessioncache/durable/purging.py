@@ -20,7 +20,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
-from sessioncache.durable.among import among
+from sessioncache.durable.any_of import among
 from sessioncache.durable.reading import read_clock
 
 _STATE = schema.state.c

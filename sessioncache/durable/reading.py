@@ -13,15 +13,15 @@ from typing import Any
 from sqlalchemy import Row, Select, case, func, literal_column, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sessioncache.dates import dated
 from sessioncache.durable import schema
-from sessioncache.durable.among import among
-from sessioncache.durable.answers import Asked, FencedOff
+from sessioncache.durable.any_of import among
 from sessioncache.durable.bulk import CLOCK
 from sessioncache.durable.fence import read_fences
 from sessioncache.durable.heads import head_of
-from sessioncache.entries import Entry, Head, StoredScope
-from sessioncache.scopes import ScopeKind, ScopeRef, key_id
+from sessioncache.durable.messages import Asked, FencedOff
+from sessioncache.primitives.entries import Entry, Head, StoredScope
+from sessioncache.primitives.scopes import ScopeKind, ScopeRef, key_id
+from sessioncache.primitives.timestamps import dated
 
 _STATE = schema.state.c
 _ROWS = select(_STATE.scope_id, _STATE.key, _STATE.revision, _STATE.deleted, _STATE.value, _STATE.given_at)

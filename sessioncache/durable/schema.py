@@ -25,7 +25,7 @@ from sqlalchemy import (
     literal_column,
 )
 
-from sessioncache.scopes import ScopeKind
+from sessioncache.primitives.scopes import ScopeKind
 
 SCHEMA_REVISION = "0006"
 """The newest migration."""

@@ -13,22 +13,22 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.util import greenlet_spawn
 
-from sessioncache.deadline import within
 from sessioncache.durable import erasing, fence, flushing, layout, listing, purging, reading
-from sessioncache.durable.answers import Asked, Owned, Swap, Tombstone
 from sessioncache.durable.engine import create_engine, prepare_engine
 from sessioncache.durable.errors import RefusedDataError
 from sessioncache.durable.flushing import FlushResult
+from sessioncache.durable.hang_detection import hearing
+from sessioncache.durable.messages import Asked, Owned, Swap, Tombstone
 from sessioncache.durable.reading import Evidence
 from sessioncache.durable.rights import missing_rights
-from sessioncache.durable.silence import hearing
 from sessioncache.durable.transactions import abandonable, finished, tidy_file, writing
 from sessioncache.durable.transactions import reading as reading_transaction
-from sessioncache.entries import Dirt, StoredHead, StoredScope
 from sessioncache.errors import DurableTierUnavailableError
-from sessioncache.outages import SQL, Outages
-from sessioncache.positions import Order, Owner, Position
-from sessioncache.scopes import ScopeRef
+from sessioncache.primitives.cursors import Order, Owner, Position
+from sessioncache.primitives.deadline import within
+from sessioncache.primitives.entries import Dirt, StoredHead, StoredScope
+from sessioncache.primitives.outages import SQL, Outages
+from sessioncache.primitives.scopes import ScopeRef
 from sessioncache.settings import TOMBSTONE_RETENTION
 
 __all__ = ["Asked", "DurableTier", "Evidence", "FlushResult"]

@@ -17,12 +17,12 @@ from sqlalchemy.exc import DBAPIError, OperationalError, ResourceClosedError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
 
-from sessioncache.deadline import deadline, limited_to
 from sessioncache.durable.commits import commit
 from sessioncache.durable.engine import BUSY_TIMEOUT
 from sessioncache.durable.errors import is_inherited, translated
-from sessioncache.durable.silence import Silence, hear_one
+from sessioncache.durable.hang_detection import Silence, hear_one
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
+from sessioncache.primitives.deadline import deadline, limited_to
 
 T = TypeVar("T")
 

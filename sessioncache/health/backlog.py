@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sessioncache.figures import told_seconds
 from sessioncache.health.finding import Finding, bad, good, warning
-from sessioncache.hot.vitals import WorkerPulse
+from sessioncache.hot.metrics import WorkerPulse
+from sessioncache.primitives.units import told_seconds
 from sessioncache.settings import CacheSettings, WorkerSettings
 
 _SILENT = WorkerSettings().lease

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sessioncache.figures import told_seconds
 from sessioncache.health.finding import Finding, Level, bad, good, warning
 from sessioncache.health.sql_facts import History
-from sessioncache.hot.vitals import Incarnation
-from sessioncache.ownership import INSTALLATION
+from sessioncache.hot.metrics import Incarnation
+from sessioncache.primitives.ownership import INSTALLATION
+from sessioncache.primitives.units import told_seconds
 
 Record = Mapping[str, str]
 

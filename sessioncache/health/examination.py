@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 
-from sessioncache.deadline import within
+from sessioncache.coordination.installation import record_of
 from sessioncache.durable.errors import LOGIN, NAME, POINTER, RIGHTS
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.health.backlog import judge_dirty, judge_flushing, judge_letters, judge_oldest, judge_workers
@@ -24,8 +24,8 @@ from sessioncache.health.hot_tier import (
 from sessioncache.health.redis_facts import RedisFacts, read_redis, where_redis
 from sessioncache.health.sql_facts import SqlFacts, read_sql, where_sql
 from sessioncache.health.targets import Targets
-from sessioncache.hot.link import HotLink
-from sessioncache.installation import record_of
+from sessioncache.hot.client import HotLink
+from sessioncache.primitives.deadline import within
 from sessioncache.settings import CacheSettings
 
 TIMEOUT = 5.0

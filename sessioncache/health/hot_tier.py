@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sessioncache.figures import told_bytes
 from sessioncache.health.finding import Finding, bad, good, version_of, warning
 from sessioncache.health.redis_facts import RedisFacts
+from sessioncache.primitives.units import told_bytes
 
 _OLDEST = {"Redis": (7, 0), "Valkey": (8, 0)}
 _FULL, _NEARLY_FULL = 0.9, 0.75

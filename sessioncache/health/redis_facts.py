@@ -10,10 +10,10 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from sessioncache.errors import HotTierUnavailableError
+from sessioncache.hot.client import Argument, HotLink, Reply, pairs_of, parse_info
 from sessioncache.hot.faults import forbidden_by, is_repeatable
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.link import Argument, HotLink, Reply, pairs_of, parse_info
-from sessioncache.hot.vitals import Pulse, Vitals, WorkerPulse
+from sessioncache.hot.metrics import Pulse, Vitals, WorkerPulse
 from sessioncache.settings import CacheSettings, WorkerSettings
 
 _SECTIONS = ("server", "memory", "persistence", "replication")

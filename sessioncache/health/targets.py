@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sessioncache.connecting import check_both
+from sessioncache.coordination.connecting import check_both
 from sessioncache.embedded import folder
 
 

@@ -6,7 +6,7 @@ import re
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from sessioncache.errors import ConfigurationError
-from sessioncache.urls import ESCAPES
+from sessioncache.primitives.urls import ESCAPES
 
 _SCHEMES = ("redis", "rediss", "unix")
 _DATABASE = re.compile(r"(/\d*)?")

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TypeVar
 
-from sessioncache.entries import Committed, Dirt, Entry
 from sessioncache.errors import DamagedValueError
-from sessioncache.hot.calls import GARBLED, Acknowledged, Claims, Damaged, Dropped, Large, Need, Unready
-from sessioncache.hot.dirt import PIECE_BYTES, PIECE_ROWS, Piece, acknowledgement_of, dirt_of, pieces_of
+from sessioncache.hot.client import Argument, HotLink, Reply, pairs_of
+from sessioncache.hot.dirty_fields import PIECE_BYTES, PIECE_ROWS, Piece, acknowledgement_of, dirt_of, pieces_of
 from sessioncache.hot.dirty_pieces import read_in_pieces
 from sessioncache.hot.grouping import Call, call_groups
+from sessioncache.hot.idempotency import LIFETIME
 from sessioncache.hot.layout import Layout, Place
-from sessioncache.hot.link import Argument, HotLink, Reply, pairs_of
-from sessioncache.hot.once import LIFETIME
+from sessioncache.hot.messages import GARBLED, Acknowledged, Claims, Damaged, Dropped, Large, Need, Unready
 from sessioncache.hot.scripts import load_script
-from sessioncache.revisions import encode_revision
-from sessioncache.scopes import ScopeKind, ScopeRef
+from sessioncache.primitives.entries import Committed, Dirt, Entry
+from sessioncache.primitives.revisions import encode_revision
+from sessioncache.primitives.scopes import ScopeKind, ScopeRef
 from sessioncache.settings import TOMBSTONE_RETENTION
 
 A = TypeVar("A")

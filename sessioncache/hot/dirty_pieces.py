@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from redis.exceptions import ResponseError
 
+from sessioncache.hot.client import Argument, HotLink, Reply, Request, evaluation, pairs_of
 from sessioncache.hot.faults import explain
-from sessioncache.hot.link import Argument, HotLink, Reply, Request, evaluation, pairs_of
 from sessioncache.hot.scripts import Script
 
 _ROUNDS = 5

@@ -33,7 +33,7 @@ from sessioncache.errors import (
     MemoryFullError,
     SessionCacheError,
 )
-from sessioncache.hot.calls import Damaged
+from sessioncache.hot.messages import Damaged
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sessioncache.hot.calls import Gathered, PiecesLost, Refused, Taken, TokenLost, Written, WrittenPart
+from sessioncache.hot.client import Argument, Reply, Request, evaluation
 from sessioncache.hot.layout import Place
-from sessioncache.hot.link import Argument, Reply, Request, evaluation
+from sessioncache.hot.messages import Gathered, PiecesLost, Refused, Taken, TokenLost, Written, WrittenPart
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.tier import LIMITS, HotTier, raise_unready
 

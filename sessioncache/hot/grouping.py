@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from sessioncache.hot.calls import Damaged
-from sessioncache.hot.link import Argument, HotLink, Reply
+from sessioncache.hot.client import Argument, HotLink, Reply
+from sessioncache.hot.messages import Damaged
 from sessioncache.hot.scripts import Script
 
 Call = tuple[Sequence[bytes], Sequence[Argument]]

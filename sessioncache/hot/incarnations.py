@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError
+from sessioncache.hot.client import HotLink, Reply
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.link import HotLink, Reply
 from sessioncache.hot.scripts import load_script
-from sessioncache.ownership import INSTALLATION, TAKEN, tag_of
+from sessioncache.primitives.ownership import INSTALLATION, TAKEN, tag_of
 
 
 class Current(NamedTuple):

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sessioncache.entries import Head
-from sessioncache.revisions import ZERO, decode_revision, encode_revision
-from sessioncache.scopes import ScopeKind, ScopeRef, app_id, bare_id, org_id, org_user_id, user_id
+from sessioncache.primitives.entries import Head
+from sessioncache.primitives.revisions import ZERO, decode_revision, encode_revision
+from sessioncache.primitives.scopes import ScopeKind, ScopeRef, app_id, bare_id, org_id, org_user_id, user_id
 
 HEAD_NAMES = tuple(name.encode() for name in "rbcxvhuoawstmkqdgf")
 """Head fields in the order in which ``dirt.lua`` tells them."""

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from sessioncache.hot.client import HotLink
+from sessioncache.hot.idempotency import LIFETIME
 from sessioncache.hot.layout import Place
-from sessioncache.hot.link import HotLink
-from sessioncache.hot.once import LIFETIME
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.tier import raise_unready
 

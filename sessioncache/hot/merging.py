@@ -9,15 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from sessioncache.errors import HotTierUnavailableError
-from sessioncache.hot.calls import GARBLED, Damaged, Need, Unready
+from sessioncache.hot.client import Argument, HotLink, Reply
 from sessioncache.hot.grouping import Call, call_groups
 from sessioncache.hot.layout import Layout, Place, parents
-from sessioncache.hot.link import Argument, HotLink, Reply
+from sessioncache.hot.messages import GARBLED, Damaged, Need, Unready
 from sessioncache.hot.reconciling import Looked, Merged, Step
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.tokens import TOKEN_LIFETIME_MS, Kept
-from sessioncache.revisions import ZERO, encode_revision
-from sessioncache.scopes import ScopeKind
+from sessioncache.primitives.revisions import ZERO, encode_revision
+from sessioncache.primitives.scopes import ScopeKind
 from sessioncache.settings import TOMBSTONE_RETENTION
 
 _AT_ONCE = 16

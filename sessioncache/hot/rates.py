@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sessioncache.hot.vitals import Pulse, lag_seconds
+from sessioncache.hot.metrics import Pulse, lag_seconds
 
 
 @dataclass(frozen=True, slots=True)

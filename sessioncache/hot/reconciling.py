@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from sessioncache.dates import json_size
-from sessioncache.entries import Head, StoredScope
 from sessioncache.hot.layout import fields_of
-from sessioncache.revisions import DIGITS, decode_revision, encode_revision
-from sessioncache.scopes import ScopeKind
+from sessioncache.primitives.entries import Head, StoredScope
+from sessioncache.primitives.revisions import DIGITS, decode_revision, encode_revision
+from sessioncache.primitives.scopes import ScopeKind
+from sessioncache.primitives.timestamps import json_size
 
 HEAD = b"!"
 """The mark of a head."""

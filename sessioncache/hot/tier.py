@@ -9,9 +9,13 @@ from dataclasses import replace
 
 from redis.exceptions import ResponseError
 
-from sessioncache.entries import Head, StoredScope
 from sessioncache.errors import HotTierUnavailableError
-from sessioncache.hot.calls import (
+from sessioncache.hot.client import Argument, HotLink, Reply, Request, evaluation, pairs_of
+from sessioncache.hot.connection import LARGE
+from sessioncache.hot.faults import explain
+from sessioncache.hot.idempotency import Once
+from sessioncache.hot.layout import Layout, Place, fields_of, user_field
+from sessioncache.hot.messages import (
     Content,
     Deleted,
     FlushState,
@@ -32,16 +36,12 @@ from sessioncache.hot.calls import (
     WrittenPart,
     only_deletes,
 )
-from sessioncache.hot.faults import explain
-from sessioncache.hot.layout import Layout, Place, fields_of, user_field
-from sessioncache.hot.line import LARGE
-from sessioncache.hot.link import Argument, HotLink, Reply, Request, evaluation, pairs_of
-from sessioncache.hot.once import Once
 from sessioncache.hot.scripts import load_script
 from sessioncache.hot.tokens import TOKEN_LIFETIME_MS, Kept
 from sessioncache.hot.unflushed import Unflushed, read_unflushed
-from sessioncache.revisions import encode_revision
-from sessioncache.scopes import ScopeKind
+from sessioncache.primitives.entries import Head, StoredScope
+from sessioncache.primitives.revisions import encode_revision
+from sessioncache.primitives.scopes import ScopeKind
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 
 _MOST_LARGE = 4096

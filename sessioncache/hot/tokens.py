@@ -8,11 +8,11 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Self
 
-from sessioncache.deadline import within
 from sessioncache.errors import HotTierUnavailableError, MemoryFullError
+from sessioncache.hot.client import HotLink
 from sessioncache.hot.layout import Place
-from sessioncache.hot.link import HotLink
 from sessioncache.hot.scripts import load_script
+from sessioncache.primitives.deadline import within
 
 TOKEN_LIFETIME_MS = 2_000
 """Milliseconds after which another loader takes over from a silent one."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sessioncache.entries import Head
-from sessioncache.hot.calls import UnreadyBuckets
+from sessioncache.hot.client import Argument, HotLink, Reply
 from sessioncache.hot.layout import Layout, head_of
-from sessioncache.hot.link import Argument, HotLink, Reply
+from sessioncache.hot.messages import UnreadyBuckets
 from sessioncache.hot.scripts import load_script
-from sessioncache.positions import Order, Position
-from sessioncache.revisions import ZERO, decode_revision
+from sessioncache.primitives.cursors import Order, Position
+from sessioncache.primitives.entries import Head
+from sessioncache.primitives.revisions import ZERO, decode_revision
 
 _MOST = 500
 """Most sessions of one bucket in one reply."""

@@ -12,7 +12,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 from typing import Any
 
-from sessioncache.connecting import DATABASE_URL, REDIS_URL
+from sessioncache.coordination.connecting import DATABASE_URL, REDIS_URL
 
 _LINE = 16 * 1024 * 1024
 """Longest report of an agent, in bytes."""

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sessioncache.connecting import open_tiers, open_urls
-from sessioncache.deadline import within
+from sessioncache.coordination.connecting import open_tiers, open_urls
+from sessioncache.primitives.deadline import within
 from sessioncache.replay.fleet import Figures, Fleet
 from sessioncache.replay.model import Model
 from sessioncache.replay.recording import read_recordings

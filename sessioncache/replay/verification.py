@@ -8,15 +8,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from sessioncache.cache import SessionCache
-from sessioncache.connecting import open_urls
+from sessioncache.coordination.connecting import open_urls
+from sessioncache.coordination.tiers import Tiers
 from sessioncache.durable.engine import create_engine
 from sessioncache.hot.layout import Place
-from sessioncache.names import TEMP_PREFIX
+from sessioncache.primitives.names import TEMP_PREFIX
+from sessioncache.primitives.scopes import app_ref, session_ref, user_ref
 from sessioncache.replay.evidence import count_marker, decode_rows
 from sessioncache.replay.model import Model, differences
 from sessioncache.replay.processes import ReplayFailedError
-from sessioncache.scopes import app_ref, session_ref, user_ref
-from sessioncache.tiers import Tiers
 
 _DRAIN = 120.0
 """Most seconds until everything of the run is flushed."""

@@ -22,7 +22,7 @@ if _typing.TYPE_CHECKING:
     from sessioncache.sync.handle import Namespace, Scope
     from sessioncache.sync.session import Session, current_session
     from sessioncache.sync.tool import SessionStateTool
-    from sessioncache.sync.watching import Watch
+    from sessioncache.sync.watch import Watch
 
 __all__ = [
     "Batch",
@@ -50,7 +50,7 @@ _LAZY = {
     "Scope": "sessioncache.sync.handle",
     "Session": "sessioncache.sync.session",
     "SessionCache": "sessioncache.sync.cache",
-    "Watch": "sessioncache.sync.watching",
+    "Watch": "sessioncache.sync.watch",
     "SessionStateTool": "sessioncache.sync.tool",
     "current_session": "sessioncache.sync.session",
 }

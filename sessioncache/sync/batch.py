@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
-from sessioncache import batch as asynchronous
-from sessioncache import batch_calls as asynchronous_calls
-from sessioncache import pending as asynchronous_pending
+from sessioncache.batch import batch as asynchronous
+from sessioncache.batch import calls as asynchronous_calls
+from sessioncache.batch import result as asynchronous_pending
 from sessioncache.errors import ConfigurationError
-from sessioncache.info import SessionInfo
+from sessioncache.primitives.session_info import SessionInfo
+from sessioncache.primitives.values import Json
 from sessioncache.records import Record
 from sessioncache.sync.handle import Block, Handle, Namespace, Scope
 from sessioncache.sync.likeness import like
 from sessioncache.sync.session import Session
-from sessioncache.values import Json
 
 if TYPE_CHECKING:
     from sessioncache.sync.cache import SessionCache

@@ -9,19 +9,19 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sessioncache import cache as asynchronous
-from sessioncache.erasure import ErasureReport
 from sessioncache.errors import ConfigurationError
-from sessioncache.info import SessionInfo, SessionPage
-from sessioncache.ledger import Ledger
-from sessioncache.names import check_name
-from sessioncache.positions import Order
+from sessioncache.handle.unflushed_writes import Ledger
+from sessioncache.operations.erase_user import ErasureReport
+from sessioncache.primitives.cursors import Order
+from sessioncache.primitives.names import check_name
+from sessioncache.primitives.session_info import SessionInfo, SessionPage
+from sessioncache.primitives.values import Json
 from sessioncache.sync.batch import Batch
 from sessioncache.sync.connection import Connection, Recipe
 from sessioncache.sync.handle import Block, H, Scope, moved
 from sessioncache.sync.likeness import like
 from sessioncache.sync.portal import in_parts, portal
 from sessioncache.sync.session import Session
-from sessioncache.values import Json
 
 T = TypeVar("T")
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sessioncache.cache import SessionCache
-from sessioncache.connecting import DATA_DIR, DATABASE_URL, DEFAULT_DATA_DIR, REDIS_URL, Connecting, place_of
+from sessioncache.coordination.connecting import (
+    DATA_DIR,
+    DATABASE_URL,
+    DEFAULT_DATA_DIR,
+    REDIS_URL,
+    Connecting,
+    place_of,
+)
 from sessioncache.errors import ConfigurationError
 from sessioncache.sync.portal import portal
 

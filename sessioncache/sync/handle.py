@@ -7,18 +7,18 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
-from sessioncache import handle as asynchronous
 from sessioncache import namespace as asynchronous_namespace
 from sessioncache import scope as asynchronous_scope
 from sessioncache.cache import SessionCache
-from sessioncache.draft import Draft
 from sessioncache.errors import ConfigurationError
-from sessioncache.ledger import Ledger
-from sessioncache.state import State
+from sessioncache.handle import base as asynchronous
+from sessioncache.handle.edit import Draft
+from sessioncache.handle.local_view import State
+from sessioncache.handle.unflushed_writes import Ledger
+from sessioncache.primitives.values import Json
 from sessioncache.sync.likeness import like
 from sessioncache.sync.portal import portal
-from sessioncache.sync.watching import Watch
-from sessioncache.values import Json
+from sessioncache.sync.watch import Watch
 
 T = TypeVar("T")
 H = TypeVar("H", bound=asynchronous.Handle)

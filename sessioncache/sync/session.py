@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Any, Self, cast
 
-from sessioncache import ambient
+from sessioncache import current
 from sessioncache import session as asynchronous
-from sessioncache.info import Identity, SessionInfo
+from sessioncache.primitives.session_info import Identity, SessionInfo
 from sessioncache.records import Record
 from sessioncache.sync.handle import Block, Handle, Namespace
 from sessioncache.sync.likeness import like
@@ -83,7 +83,7 @@ class Session(Handle[asynchronous.Session]):
 
     @like(asynchronous.Session.bind)
     def bind(self) -> AbstractContextManager[Self]:
-        return ambient.bound(self)
+        return current.bound(self)
 
     # ---- its life
 
@@ -126,6 +126,6 @@ class Session(Handle[asynchronous.Session]):
             yield Session(self._owner, held)
 
 
-@like(ambient.current_session)
+@like(current.current_session)
 def current_session() -> Session:
-    return cast(Session, ambient.current_session())
+    return cast(Session, current.current_session())

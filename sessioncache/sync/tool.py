@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sessioncache import tool as asynchronous
-from sessioncache.arguments import from_text, parse
 from sessioncache.errors import ConfigurationError, SessionCacheError
-from sessioncache.replies import as_text
 from sessioncache.sync.likeness import like
 from sessioncache.sync.portal import portal
 from sessioncache.sync.session import Session, current_session
+from sessioncache.tool import state_tool as asynchronous
+from sessioncache.tool.arguments import from_text, parse
+from sessioncache.tool.replies import as_text
 
 
 class SessionStateTool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sessioncache.durable.answers import Owned, Tombstone
+from sessioncache.durable.messages import Owned, Tombstone
 from sessioncache.durable.tier import DurableTier
-from sessioncache.entries import StoredHead
 from sessioncache.hot.layout import Layout, head_of
-from sessioncache.revisions import ZERO, decode_revision
-from sessioncache.scopes import ScopeRef
+from sessioncache.primitives.entries import StoredHead
+from sessioncache.primitives.revisions import ZERO, decode_revision
+from sessioncache.primitives.scopes import ScopeRef
 from sessioncache.testing.hot import app_of, user_of
 from sessioncache.testing.store import Cell, MemoryStore
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sessioncache.entries import Head
-from sessioncache.hot.calls import Refused, Written, WrittenPart
 from sessioncache.hot.forking import Fork, Forking, MoreNamespaces, Spaces
 from sessioncache.hot.layout import Place
-from sessioncache.revisions import DIGITS
+from sessioncache.hot.messages import Refused, Written, WrittenPart
+from sessioncache.primitives.entries import Head
+from sessioncache.primitives.revisions import DIGITS
 from sessioncache.testing.hot import birth_fields, user_of, vacant
 from sessioncache.testing.staging import DURABLE, INCARNATION, next_revision
 from sessioncache.testing.store import Cell, MemoryStore

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sessioncache.entries import Head, StoredScope
-from sessioncache.hot.calls import (
+from sessioncache.hot.layout import Layout, Place, fields_of, user_field
+from sessioncache.hot.messages import (
     Content,
     Deleted,
     FlushState,
@@ -20,12 +20,12 @@ from sessioncache.hot.calls import (
     Written,
     WrittenPart,
 )
-from sessioncache.hot.layout import Layout, Place, fields_of, user_field
-from sessioncache.hot.listening import MOST_TOLD, Announcement
+from sessioncache.hot.subscriptions import MOST_TOLD, Announcement
 from sessioncache.hot.tier import HotTier, Plan
 from sessioncache.hot.unflushed import NAMES, Unflushed
-from sessioncache.revisions import ZERO, decode_revision, encode_revision
-from sessioncache.scopes import ScopeKind
+from sessioncache.primitives.entries import Head, StoredScope
+from sessioncache.primitives.revisions import ZERO, decode_revision, encode_revision
+from sessioncache.primitives.scopes import ScopeKind
 from sessioncache.testing.staging import DURABLE, INCARNATION, Staged, next_revision, stage, written
 from sessioncache.testing.store import Cell, MemoryStore
 

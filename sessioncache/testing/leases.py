@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sessioncache.hot.calls import Gone
+from sessioncache.hot.client import HotLink
 from sessioncache.hot.layout import Place
 from sessioncache.hot.leases import Leases
-from sessioncache.hot.link import HotLink
+from sessioncache.hot.messages import Gone
 from sessioncache.testing.store import Held, MemoryStore
 
 

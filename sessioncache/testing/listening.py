@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
-from sessioncache.hot.listening import Listener, Sink
+from sessioncache.hot.subscriptions import Listener, Sink
 from sessioncache.testing.store import MemoryStore
 
 

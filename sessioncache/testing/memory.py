@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from sessioncache.cache import SessionCache
-from sessioncache.connecting import Connecting
+from sessioncache.coordination.connecting import Connecting
 from sessioncache.errors import ConfigurationError
-from sessioncache.names import check_name
-from sessioncache.retention import expire
+from sessioncache.operations.retention import expire
+from sessioncache.primitives.names import check_name
 from sessioncache.settings import CacheSettings
 from sessioncache.testing.store import MemoryStore
 from sessioncache.testing.tiers import MemoryTiers

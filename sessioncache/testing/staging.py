@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sessioncache.dates import date_of, json_of, json_size
-from sessioncache.hot.calls import ANY, Operation, Part, Refused, Written, WrittenPart
-from sessioncache.revisions import DIGITS, LARGEST, ZERO, decode_revision, encode_revision
+from sessioncache.hot.messages import ANY, Operation, Part, Refused, Written, WrittenPart
+from sessioncache.primitives.revisions import DIGITS, LARGEST, ZERO, decode_revision, encode_revision
+from sessioncache.primitives.timestamps import date_of, json_of, json_size
 from sessioncache.settings import MAX_REPLACED_BYTES, MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 from sessioncache.testing.store import Cell
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import NamedTuple
 
-from sessioncache.hot.calls import Gone
 from sessioncache.hot.layout import Place
-from sessioncache.hot.listening import Announcement
-from sessioncache.revisions import ZERO
-from sessioncache.scopes import ScopeKind
+from sessioncache.hot.messages import Gone
+from sessioncache.hot.subscriptions import Announcement
+from sessioncache.primitives.revisions import ZERO
+from sessioncache.primitives.scopes import ScopeKind
 
 
 class Held(NamedTuple):

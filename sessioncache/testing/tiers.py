@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from sessioncache.entries import Head
+from sessioncache.coordination.backpressure import Pressure
+from sessioncache.coordination.tiers import Tiers
+from sessioncache.coordination.usage import Usage
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.births import Births
-from sessioncache.hot.calls import Part, Refused, Written
+from sessioncache.hot.client import Argument, HotLink
+from sessioncache.hot.large_creates import Births
 from sessioncache.hot.layout import Layout, Place
-from sessioncache.hot.link import Argument, HotLink
-from sessioncache.hot.listening import Sink
-from sessioncache.pressure import Pressure
+from sessioncache.hot.messages import Part, Refused, Written
+from sessioncache.hot.subscriptions import Sink
+from sessioncache.primitives.entries import Head
 from sessioncache.settings import CacheSettings
 from sessioncache.testing.durable import MemoryDurable
 from sessioncache.testing.forking import MemoryForking
@@ -20,8 +22,6 @@ from sessioncache.testing.hot import MemoryHot
 from sessioncache.testing.leases import MemoryLeases
 from sessioncache.testing.listening import MemoryListener
 from sessioncache.testing.store import MemoryStore
-from sessioncache.tiers import Tiers
-from sessioncache.usage import Usage
 
 T = TypeVar("T")
 

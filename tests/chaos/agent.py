@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sessioncache import Record, Session, SessionCache, SessionCacheError, SessionNotFoundError
-from sessioncache.hot.calls import Part, Refused, Written
+from sessioncache.hot.messages import Part, Refused, Written
 from tests.chaos import cells
 from tests.chaos.cast import ACTORS, KEYS, SPACE, TEMP_MARK, fork_of, open_cache, session_of, user_of
 from tests.chaos.forks import Fork

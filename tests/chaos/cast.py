@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 from sessioncache import SessionCache
-from sessioncache.scopes import ScopeRef
+from sessioncache.primitives.scopes import ScopeRef
 from tests import helpers
 
 APP = "chaos"

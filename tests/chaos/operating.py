@@ -15,7 +15,7 @@ import psycopg
 from sessioncache_worker import FlushWorker
 
 from sessioncache.errors import ConfigurationError, SessionCacheError
-from sessioncache.letters import DeadLetter, LetterBox
+from sessioncache.operations.dead_letters import DeadLetter, LetterBox
 from tests.chaos.cast import APP, agents, session_scopes
 from tests.chaos.faults import Fault
 from tests.chaos.fleet import Member

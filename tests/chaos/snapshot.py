@@ -11,9 +11,9 @@ from typing import Any
 import redis
 
 from sessioncache import SessionCache, SessionNotFoundError
-from sessioncache.dates import json_of
-from sessioncache.revisions import DIGITS, revision_time
-from sessioncache.scopes import ScopeRef, namespace_ref
+from sessioncache.primitives.revisions import DIGITS, revision_time
+from sessioncache.primitives.scopes import ScopeRef, namespace_ref
+from sessioncache.primitives.timestamps import json_of
 from tests.chaos import cells
 from tests.chaos.cast import (
     APP,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sessioncache.cli.printing import plain
-from sessioncache.urls import shown_url
+from sessioncache.primitives.urls import shown_url
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from sessioncache.settings import CacheSettings
 from tests.cli.conftest import Run
 from tests.conftest import StartRedis
 from tests.helpers import Urls, connect, drain, execute, settle, start_worker
-from tests.rules.poison import refuse_poison
 from tests.waiting import stretched, wait_until
+from tests.worker.poison import refuse_poison
 
 PROGRAM = Path(sys.executable).parent / "sessioncache"
 NO_REDIS = "redis://ada:secret@127.0.0.1:1/0"

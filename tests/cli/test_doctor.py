@@ -28,9 +28,9 @@ from sessioncache.health.finding import Report, good
 from sessioncache.health.targets import find_targets
 from sessioncache.settings import CacheSettings
 from tests.helpers import Urls, beating, connect, drain, execute, open_worker, raw, start_worker, upgrade
-from tests.rules.poison import refuse_poison
 from tests.servers import RedisServer, free_port
 from tests.waiting import stretched, wait_until
+from tests.worker.poison import refuse_poison
 
 REDIS_ALONE = ["redis", "eviction", "persistence", "memory"]
 SQL_ALONE = ["database", "rights", "schema"]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from sessioncache import SessionCache
-from sessioncache.inspecting import inspect_session
-from sessioncache.scopes import namespace_ref
+from sessioncache.operations.inspect import inspect_session
+from sessioncache.primitives.scopes import namespace_ref
 from tests.cli.conftest import Run
 from tests.conftest import StartRedis
 from tests.helpers import (

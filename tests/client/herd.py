@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from sessioncache.durable.tier import DurableTier
-from sessioncache.entries import StoredScope
-from sessioncache.scopes import ScopeKind, ScopeRef
+from sessioncache.primitives.entries import StoredScope
+from sessioncache.primitives.scopes import ScopeKind, ScopeRef
 from tests.helpers import Urls, connect
 
 CALLS = 125

@@ -20,11 +20,11 @@ from sessioncache import (
     TypeMismatchError,
     sync,
 )
-from sessioncache.batch import _AT_ONCE
-from sessioncache.hot.line import Line
+from sessioncache.batch.batch import _AT_ONCE
+from sessioncache.coordination.tiers import Tiers
+from sessioncache.hot.connection import Line
 from sessioncache.sync.portal import Portal
 from sessioncache.testing import InMemorySessionCache
-from sessioncache.tiers import Tiers
 from tests.forking import in_child
 from tests.helpers import Urls, connect, drain, evict
 from tests.servers import RedisServer

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sessioncache import ConfigurationError, SessionCache
-from sessioncache.connecting import DATA_DIR, DATABASE_URL, REDIS_URL
+from sessioncache.coordination.connecting import DATA_DIR, DATABASE_URL, REDIS_URL
 from sessioncache.sync import SessionCache as SyncCache
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sessioncache import DurableTierUnavailableError, OutcomeUnknownError, SessionCache
-from sessioncache.deadline import within
+from sessioncache.hot.client import HotLink, Reply
 from sessioncache.hot.faults import unanswered
-from sessioncache.hot.link import HotLink, Reply
+from sessioncache.primitives.deadline import within
 from tests.client.conftest import cache, urls
 from tests.helpers import Urls, drain, evict, settle
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sessioncache import DamagedValueError, Session, SessionCache, SessionStateTool, TypeMismatchError
-from sessioncache.scopes import ScopeRef, namespace_ref
+from sessioncache.primitives.scopes import ScopeRef, namespace_ref
 from tests.client.conftest import cache, urls
 from tests.helpers import Urls, execute, raw, scope_key, session, settle, user
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import sessioncache.erasure
+import sessioncache.operations.erase_user
 from sessioncache import DurableTierUnavailableError, SessionCache, SessionNotFoundError, StaleSessionError
-from sessioncache.erasure import ErasureReport
-from sessioncache.exporting import FORMAT
+from sessioncache.operations.erase_user import ErasureReport
+from sessioncache.operations.export import FORMAT
 from tests.helpers import (
     Urls,
     connect,
@@ -25,8 +25,8 @@ from tests.helpers import (
     stored_values,
     user,
 )
-from tests.rules.poison import accept_poison, refuse_poison
 from tests.traces import ADA, TRACE, named, neighbour, plant, traces
+from tests.worker.poison import accept_poison, refuse_poison
 
 
 async def settle(urls: Urls, *, cold: bool) -> None:
@@ -199,7 +199,7 @@ async def test_after_a_while_the_user_may_come_back_under_the_right_name(
 ) -> None:
     await plant(cache, "s")
     await settle(urls, cold=False)
-    monkeypatch.setattr(sessioncache.erasure, "GRACE", 0.05)
+    monkeypatch.setattr(sessioncache.operations.erase_user, "GRACE", 0.05)
     await cache.erase_user(ADA)
     made, created = None, False
     while made is None:
@@ -228,7 +228,7 @@ async def test_after_a_while_the_user_may_come_back_under_the_right_name(
 async def test_who_reads_meanwhile_and_writes_after_a_while_is_stored_under_the_right_name(
     cache: SessionCache, urls: Urls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessioncache.erasure, "GRACE", 0.3)
+    monkeypatch.setattr(sessioncache.operations.erase_user, "GRACE", 0.3)
     scope = cache.user_scope(ADA)
     await scope.set("u", 1)
     await cache.erase_user(ADA)
@@ -322,7 +322,7 @@ async def test_the_rows_of_large_sessions_go_in_small_transactions(
 ) -> None:
     await cache.create(ADA, session_id=named("s"), state={f"k{number}": 1 for number in range(25)})
     await settle(urls, cold=False)
-    monkeypatch.setattr(sessioncache.erasure, "_ROWS", 10)
+    monkeypatch.setattr(sessioncache.operations.erase_user, "_ROWS", 10)
     erase_rows, sizes = cache._tiers.durable.erase_rows, list[int]()
 
     async def note(*args: Any) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sessioncache import DurableTierUnavailableError, Session, SessionCache, SessionNotFoundError
-from sessioncache.deadline import within
-from sessioncache.exporting import FORMAT
+from sessioncache.operations.export import FORMAT
+from sessioncache.primitives.deadline import within
 from tests.helpers import Urls, drain, evict
 
 VALUES: dict[str, Any] = {

@@ -18,8 +18,8 @@ from sessioncache import (
     SessionExistsError,
     SessionNotFoundError,
     WriteLostError,
-    limits,
 )
+from sessioncache.hot import limits
 from tests.helpers import (
     Urls,
     connect,

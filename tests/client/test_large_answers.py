@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 
 from sessioncache import HotTierUnavailableError, SessionCache
-from sessioncache.deadline import within
-from sessioncache.hot import line as lines
-from sessioncache.hot.line import LARGE, LateError
-from sessioncache.hot.link import HotLink
+from sessioncache.hot import connection as lines
+from sessioncache.hot.client import HotLink
+from sessioncache.hot.connection import LARGE, LateError
+from sessioncache.primitives.deadline import within
 from tests.helpers import Urls, connect, upgrade
 from tests.proxy import Proxy
 from tests.servers import RedisServer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sessioncache import LimitExceededError
-from sessioncache.scopes import namespace_ref
+from sessioncache.primitives.scopes import namespace_ref
 from tests.helpers import Urls, app, connect, drain, evict, in_calls, raw, session, stored_values, user
 
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from sessioncache import ConfigurationError, MemoryFullError, SessionCache
-from sessioncache.scopes import ScopeRef
+from sessioncache.primitives.scopes import ScopeRef
 from tests.conftest import StartRedis
 from tests.helpers import (
     Urls,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sessioncache import InvalidNameError, SessionCache, SessionInfo, SessionNotFoundError
-from sessioncache.positions import ORDERS, Order
+from sessioncache.primitives.cursors import ORDERS, Order
 from tests.conftest import StartRedis
 from tests.helpers import Urls, connect, drain, evict, execute, upgrade
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from sessioncache import LimitExceededError, Record, Session, SessionCache, SessionNotFoundError, StaleLeaseError
-from sessioncache.letters import LetterBox
+from sessioncache.operations.dead_letters import LetterBox
 from sessioncache.settings import MAX_VALUE_BYTES
 from tests.helpers import (
     Urls,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sessioncache import ConfigurationError, HotTierUnavailableError, SessionCacheError
-from sessioncache.deadline import within
-from sessioncache.hot.link import HotLink
+from sessioncache.hot.client import HotLink
+from sessioncache.primitives.deadline import within
 from tests.client.conftest import small_urls
 from tests.conftest import StartRedis
 from tests.helpers import Urls, connect

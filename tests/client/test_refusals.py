@@ -14,8 +14,8 @@ import redis
 from sessioncache import HotTierUnavailableError
 from sessioncache.health.examination import examine
 from sessioncache.health.targets import find_targets
+from sessioncache.hot.client import HotLink
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.link import HotLink
 from sessioncache.hot.scripts import Script
 from sessioncache.settings import CacheSettings
 from tests.conftest import StartRedis
@@ -187,7 +187,7 @@ def listeners(server: RedisServer, channel: str) -> tuple[int, int]:
 async def test_r17_a_watch_alone_notices_that_its_server_has_become_a_replica(
     start_redis: StartRedis, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sessioncache.hot.listening._SILENCE", 0.1)
+    monkeypatch.setattr("sessioncache.hot.subscriptions._SILENCE", 0.1)
     async with behind_one_address(start_redis, "redis", sqlite_url) as (proxy, first, second, urls):
         cache = await connect(urls)
         watch = (await cache.create("ada")).watch()

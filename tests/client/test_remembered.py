@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import event
 
 from sessioncache import SessionCache
-from sessioncache.durability import prune
 from sessioncache.durable import reading
+from sessioncache.handle.flush_wait import prune
 from tests.helpers import Urls, connect, drain, evict, raw
 
 

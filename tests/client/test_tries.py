@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from sessioncache import DurableTierUnavailableError, SessionCacheError
-from sessioncache.deadline import seconds_left, within
 from sessioncache.errors import HotTierUnavailableError
+from sessioncache.primitives.deadline import seconds_left, within
 from tests.client.conftest import small_urls
 from tests.helpers import Urls, connect
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sessioncache import Session, SessionCache, SessionNotFoundError
+from sessioncache.hot.client import Request
 from sessioncache.hot.faults import unanswered
-from sessioncache.hot.link import Request
 from sessioncache.hot.scripts import Script
 from tests.helpers import Stall, Urls, connect, drain, evict, raw
 from tests.proxy import Proxy

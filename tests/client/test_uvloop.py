@@ -21,7 +21,7 @@ from tests.client.test_broken_connections import (
     test_closing_amid_a_call_leaves_no_connection_open,
     test_connections_cut_while_idle_are_not_noticed,
 )
-from tests.client.test_lines import (
+from tests.client.test_connections import (
     link,
     test_a_call_that_is_cancelled_before_it_left_is_not_sent,
     test_a_closed_link_lets_calls_under_way_end_and_takes_no_more,

@@ -17,7 +17,7 @@ from sessioncache.testing import conformance
 _FILE = """
 import pytest
 from sessioncache.errors import SessionExistsError
-from sessioncache.handle import Handle
+from sessioncache.handle.base import Handle
 from sessioncache.testing import InMemorySessionCache, MemoryStore
 from sessioncache.testing.conformance import *
 

@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 from tests.docs.pages import SERVERS, Block, blocks
 from tests.docs.running import PageRun
 from tests.docs.shell import environment
-from tests.test_wheel import wheel
+from tests.packaging.test_wheel import wheel
 
 __all__ = ["wheel"]
 

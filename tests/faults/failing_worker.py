@@ -19,10 +19,10 @@ from sessioncache_worker.cli import main
 from sessioncache_worker.flusher import Claimed, Flusher
 
 from sessioncache.durable import flushing
-from sessioncache.entries import Committed, Dirt
-from sessioncache.hot.calls import Large
-from sessioncache.hot.link import HotLink
+from sessioncache.hot.client import HotLink
+from sessioncache.hot.messages import Large
 from sessioncache.hot.scripts import Script
+from sessioncache.primitives.entries import Committed, Dirt
 
 POINTS = ("claimed", "read", "written", "committed", "acknowledging", "half")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sessioncache import SessionCache
-from sessioncache.scopes import ScopeRef
+from sessioncache.primitives.scopes import ScopeRef
 from tests.helpers import Process, Urls, connect, execute, raw, session, start_worker, stored_values, upgrade
 from tests.waiting import wait_until_async
 

@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from sessioncache.deadline import within
 from sessioncache.durable import tier as durable
 from sessioncache.durable.tier import DurableTier
 from sessioncache.durable.transactions import abandonable, reading
 from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.primitives.deadline import within
 from tests.chaos.wire import Wire
 from tests.conftest import StartPostgreSQL
 from tests.durable_helpers import dirt, open_tier, put, session, values_of

@@ -10,7 +10,7 @@ from sqlalchemy import event
 from sessioncache import FlushTimeoutError, Session
 from sessioncache.durable import tier as durable
 from sessioncache.errors import DurableTierUnavailableError
-from sessioncache.outages import SQL
+from sessioncache.primitives.outages import SQL
 from tests.conftest import StartPostgreSQL, StartRedis
 from tests.durable_helpers import dirt, open_tier, put, session, values_of
 from tests.helpers import Urls, connect, open_worker, upgrade

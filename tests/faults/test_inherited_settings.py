@@ -12,7 +12,7 @@ from sessioncache_worker import FlushWorker
 
 from sessioncache import DurableTierUnavailableError
 from sessioncache.durable.tier import DurableTier
-from sessioncache.outages import SQL
+from sessioncache.primitives.outages import SQL
 from tests.helpers import Urls, connect, execute, fetch, open_worker, upgrade
 from tests.servers import PostgreSQLServer
 from tests.waiting import wait_until_async

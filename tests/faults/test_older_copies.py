@@ -11,8 +11,8 @@ import pytest
 from sessioncache import WriteLostError
 from tests.conftest import StartRedis
 from tests.helpers import Urls, app, connect, dirty, drain, evict, purge_all, session, stored_values, upgrade, user
-from tests.rules.commands import run
 from tests.servers import RedisServer
+from tests.worker.commands import run
 
 FILES = "appendonlydir"
 CONFIG: dict[str, Any] = {"appendonly": "yes", "appendfsync": "always", "auto_aof_rewrite_percentage": 0}

@@ -9,9 +9,9 @@ from contextlib import suppress
 import pytest
 
 from sessioncache import DurableTierUnavailableError, HotTierUnavailableError, OutcomeUnknownError, Session
-from sessioncache.outages import SQL
+from sessioncache.primitives.outages import SQL
+from tests.both_tiers.test_dead_letters import locked
 from tests.conftest import StartRedis
-from tests.gaps.test_letters import locked
 from tests.helpers import Urls, connect, open_worker, upgrade
 from tests.waiting import wait_until_async
 
@@ -24,14 +24,14 @@ async def test_a_cache_tells_once_that_redis_is_away_and_once_that_it_is_back(
     await upgrade(urls.database)
     async with connect(urls, timeout=2) as cache:
         made = await cache.create("ada", session_id="s1", state={"a": 1})
-        with caplog.at_level(logging.WARNING, "sessioncache.tiers"):
+        with caplog.at_level(logging.WARNING, "sessioncache.coordination.tiers"):
             server.stop()
             for _ in range(5):
                 with suppress(HotTierUnavailableError, OutcomeUnknownError):
                     await made.get("a")
             server.start()
             await wait_until_async(lambda: is_there(made), 20, "Redis is back")
-    told = [one.getMessage() for one in caplog.records if one.name == "sessioncache.tiers"]
+    told = [one.getMessage() for one in caplog.records if one.name == "sessioncache.coordination.tiers"]
     lines = [line for line in told if line.startswith("Redis")]
     assert [line.split(" after ")[0].split(":")[0] for line in lines] == [
         "Redis is away, and is tried again",

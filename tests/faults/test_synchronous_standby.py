@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sessioncache import FlushTimeoutError
-from sessioncache.deadline import within
 from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.primitives.deadline import within
 from tests.conftest import StartPostgreSQL, StartRedis
 from tests.durable_helpers import INCARNATION, dirt, open_tier, put, session, values_of
 from tests.helpers import Urls, connect, execute, fetch, open_worker, upgrade

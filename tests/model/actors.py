@@ -15,11 +15,11 @@ from sessioncache_worker import FlushWorker
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from sessioncache import SessionCache
+from sessioncache.coordination.tiers import Tiers
 from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import DurableTierUnavailableError
 from sessioncache.hot.faults import unanswered
 from sessioncache.settings import CacheSettings, WorkerSettings
-from sessioncache.tiers import Tiers
 from tests.fake_link import FakeLink
 from tests.model.observing import APP, BUCKETS, PREFIX
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from sessioncache import Record, Session
-from sessioncache.ledger import Noted, fingerprint
-from sessioncache.revisions import LARGEST, ZERO, decode_revision, revision_time
+from sessioncache.handle.unflushed_writes import Noted, fingerprint
+from sessioncache.primitives.revisions import LARGEST, ZERO, decode_revision, revision_time
 from tests.model.base import ModelMachine
 from tests.model.calls import Done, Held, judge_flush, judge_read, judge_write
 from tests.model.observing import Row, StoredHead

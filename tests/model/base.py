@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from sessioncache import Session
-from sessioncache.deadline import within
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
-from sessioncache.letters import LetterBox
-from sessioncache.scopes import ScopeRef
-from sessioncache.values import encode_value
+from sessioncache.operations.dead_letters import LetterBox
+from sessioncache.primitives.deadline import within
+from sessioncache.primitives.scopes import ScopeRef
+from sessioncache.primitives.values import encode_value
 from tests.keys import offences
 from tests.model.actors import Agent, Worker
 from tests.model.calls import Call, Done, Effect, Held, Judge

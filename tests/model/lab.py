@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
-from sessioncache.comparing import compare
 from sessioncache.durable import schema
 from sessioncache.durable.engine import create_engine
 from sessioncache.durable.migrate import upgrade_schema
-from sessioncache.restoring import remark_everything as restamp_everything
-from sessioncache.revisions import decode_revision, encode_revision
-from sessioncache.scopes import ScopeRef
+from sessioncache.operations.audit import compare
+from sessioncache.operations.reflush import remark_everything as restamp_everything
+from sessioncache.primitives.revisions import decode_revision, encode_revision
+from sessioncache.primitives.scopes import ScopeRef
 from tests.model.actors import Agent, SqlSwitch, Worker
 from tests.model.observing import BUCKETS, LAYOUT, POISON, SCOPES, Origin, Sql, View, read_hot, read_sql
 from tests.servers import RedisServer

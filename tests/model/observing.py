@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import redis
 
-from sessioncache.dates import date_of, dated, json_of
 from sessioncache.hot.layout import Layout
-from sessioncache.revisions import DIGITS, ZERO, decode_revision, encode_revision
-from sessioncache.scopes import ScopeKind, ScopeRef, app_ref, bucket_of, namespace_ref, session_ref, user_ref
-from sessioncache.values import decode_value
+from sessioncache.primitives.revisions import DIGITS, ZERO, decode_revision, encode_revision
+from sessioncache.primitives.scopes import ScopeKind, ScopeRef, app_ref, bucket_of, namespace_ref, session_ref, user_ref
+from sessioncache.primitives.timestamps import date_of, dated, json_of
+from sessioncache.primitives.values import decode_value
 from tests.keys import Held
 from tests.model.state import SESSIONS, SPACES, USER, Life, Told, Values, World
 

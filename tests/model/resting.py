@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sessioncache import SessionInfo
-from sessioncache.revisions import revision_time
+from sessioncache.primitives.revisions import revision_time
 from tests.model.actors import Agent
 from tests.model.observing import APP_SCOPE, NAMESPACES, USER_SCOPE, Sql, session_scope
 from tests.model.state import SESSIONS, SPACES, USER, Told, World

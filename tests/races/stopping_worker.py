@@ -14,8 +14,8 @@ from sessioncache_worker import worker
 from sessioncache_worker.cli import main
 from sessioncache_worker.flusher import Claimed, Flusher
 
-from sessioncache.entries import Committed, Dirt
-from sessioncache.hot.calls import Large
+from sessioncache.hot.messages import Large
+from sessioncache.primitives.entries import Committed, Dirt
 
 
 class StoppingFlusher(Flusher):

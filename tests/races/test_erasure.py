@@ -25,8 +25,8 @@ from sessioncache import (
 )
 from sessioncache.durable import transactions
 from sessioncache.durable.engine import create_engine
-from sessioncache.erasure import ErasureReport
 from sessioncache.hot.scripts import Script
+from sessioncache.operations.erase_user import ErasureReport
 from tests.helpers import (
     Process,
     Stall,

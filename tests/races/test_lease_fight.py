@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sessioncache.revisions import DIGITS, decode_revision
+from sessioncache.primitives.revisions import DIGITS, decode_revision
 from tests.helpers import Process, Urls, connect, drain, raw, scope_key, session, stored_values
 from tests.waiting import wait_until
 

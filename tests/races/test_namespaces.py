@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from sessioncache_worker import reader
+from sessioncache_worker import read_ahead
 from sessioncache_worker.worker import FlushWorker
 
 import sessioncache.hot.tier
 import sessioncache.hot.tokens
 from sessioncache import SessionCache, SessionNotFoundError
-from sessioncache.entries import Dirt
-from sessioncache.hot.calls import Large
+from sessioncache.hot.messages import Large
+from sessioncache.primitives.entries import Dirt
 from tests.conftest import StartRedis
 from tests.faults.test_older_copies import CONFIG, Copies
 from tests.helpers import (
@@ -208,7 +208,7 @@ async def paused_between(
             return found
         return await look(scopes, most)
 
-    monkeypatch.setattr(reader, "_STEP", 1)
+    monkeypatch.setattr(read_ahead, "_STEP", 1)
     monkeypatch.setattr(worker.flusher, "look", stalled)
     for _ in range(worker._tiers.durable.writers):  # as with earlier batches under way: both go into one
         await worker.flusher._free.acquire()

@@ -9,7 +9,7 @@ import pytest
 
 import sessioncache.hot.tokens
 from sessioncache import DurableTierUnavailableError, HotTierUnavailableError, SessionCache
-from sessioncache.deadline import within
+from sessioncache.primitives.deadline import within
 from tests.helpers import Stall, Urls, connect, drain, evict, raw, scope_key, session
 from tests.waiting import wait_until_async
 

@@ -12,7 +12,7 @@ import pytest
 from sessioncache_worker import FlushWorker
 
 from sessioncache.errors import DurableTierUnavailableError
-from sessioncache.hot.calls import Claims
+from sessioncache.hot.messages import Claims
 from tests.helpers import (
     Agent,
     Urls,

@@ -16,11 +16,26 @@ import pytest
 import redis
 from fakeredis.aioredis import FakeRedis
 
-from sessioncache.dates import json_size
-from sessioncache.entries import Committed, Dirt, Entry, Head, StoredScope
-from sessioncache.hot import backlog, births, forking, incarnations, leases, letters, merging, tier, tokens, unflushed
+from sessioncache.hot import (
+    backlog,
+    dead_letters,
+    forking,
+    incarnations,
+    large_creates,
+    leases,
+    merging,
+    tier,
+    tokens,
+    unflushed,
+)
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.calls import (
+from sessioncache.hot.client import Argument, HotLink, Reply
+from sessioncache.hot.dead_letters import Letters
+from sessioncache.hot.incarnations import Incarnations
+from sessioncache.hot.layout import Layout, Place, fields_of, head_of, user_field
+from sessioncache.hot.leases import Leases
+from sessioncache.hot.merging import Merging, Taken
+from sessioncache.hot.messages import (
     ANY,
     Acknowledged,
     Content,
@@ -32,18 +47,14 @@ from sessioncache.hot.calls import (
     Wanted,
     Written,
 )
-from sessioncache.hot.incarnations import Incarnations
-from sessioncache.hot.layout import Layout, Place, fields_of, head_of, user_field
-from sessioncache.hot.leases import Leases
-from sessioncache.hot.letters import Letters
-from sessioncache.hot.link import Argument, HotLink, Reply
-from sessioncache.hot.merging import Merging, Taken
 from sessioncache.hot.reconciling import Looked, reconcile, stamp_anew
 from sessioncache.hot.scripts import Script, load_script
 from sessioncache.hot.tier import HotTier
 from sessioncache.hot.unflushed import Unflushed
-from sessioncache.revisions import DIGITS, encode_revision
-from sessioncache.scopes import ScopeKind, app_ref, namespace_ref, session_ref, user_ref
+from sessioncache.primitives.entries import Committed, Dirt, Entry, Head, StoredScope
+from sessioncache.primitives.revisions import DIGITS, encode_revision
+from sessioncache.primitives.scopes import ScopeKind, app_ref, namespace_ref, session_ref, user_ref
+from sessioncache.primitives.timestamps import json_size
 from tests.fake_link import FakeLink
 
 BUCKETS = 2
@@ -94,7 +105,7 @@ def install_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     for module in ("_socket._base", "commands_mixins.server_mixin", "_helpers"):
         monkeypatch.setattr(f"fakeredis.{module}.time", clock)
-    for user in (tier, unflushed, backlog, births, forking, incarnations, leases, letters, merging, tokens):
+    for user in (tier, unflushed, backlog, large_creates, forking, incarnations, leases, dead_letters, merging, tokens):
         monkeypatch.setattr(user, "load_script", adapted)
     return clock
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sessioncache.entries import Entry, Head
-from sessioncache.hot.calls import Operation, Part, Token, Written
 from sessioncache.hot.layout import Place, fields_of, user_field
-from sessioncache.revisions import decode_revision, encode_revision
-from sessioncache.scopes import ScopeKind
+from sessioncache.hot.messages import Operation, Part, Token, Written
+from sessioncache.primitives.entries import Entry, Head
+from sessioncache.primitives.revisions import decode_revision, encode_revision
+from sessioncache.primitives.scopes import ScopeKind
 from tests.scripts.bench import Bench, put
 
 

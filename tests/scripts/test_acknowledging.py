@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sessioncache.entries import Dirt
 from sessioncache.hot.backlog import Counters
-from sessioncache.revisions import ZERO, decode_revision
+from sessioncache.primitives.entries import Dirt
+from sessioncache.primitives.revisions import ZERO, decode_revision
 from tests.scripts.bench import BUCKETS, DELAY, SECOND, START, Bench, drop, put
 
 DELAY_US = round(DELAY * SECOND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sessioncache.hot.layout import Place
-from sessioncache.revisions import ZERO
+from sessioncache.primitives.revisions import ZERO
 from tests.scripts.bench import BUCKETS, DELAY, LEASE, SECOND, START, Bench, put
 from tests.scripts.spaces import with_dirty_namespaces
 

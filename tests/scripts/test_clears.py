@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 from fakeredis.aioredis import AsyncFakeSocket
 
-from sessioncache.hot.calls import Operation, Part, Touch, Wanted, Written
 from sessioncache.hot.layout import Place
-from sessioncache.hot.listening import MOST_TOLD
-from sessioncache.revisions import decode_revision
+from sessioncache.hot.messages import Operation, Part, Touch, Wanted, Written
+from sessioncache.hot.subscriptions import MOST_TOLD
+from sessioncache.primitives.revisions import decode_revision
 from tests.scripts.bench import SECOND, START, Bench, add, drop, push, put
 from tests.scripts.spaces import load, write
 

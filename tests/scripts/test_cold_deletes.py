@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from sessioncache.entries import Entry, Head, StoredScope
-from sessioncache.hot.calls import Gone, TokenLost
+from sessioncache.hot.client import Argument, Reply
 from sessioncache.hot.layout import Place
-from sessioncache.hot.link import Argument, Reply
+from sessioncache.hot.messages import Gone, TokenLost
 from sessioncache.hot.scripts import Script
-from sessioncache.revisions import decode_revision
+from sessioncache.primitives.entries import Entry, Head, StoredScope
+from sessioncache.primitives.revisions import decode_revision
 from tests.scripts.bench import SECOND, START, Bench
 
 KNOWN = START + 100 * SECOND

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sessioncache.entries import Entry
-from sessioncache.hot.link import HotLink
-from sessioncache.revisions import decode_revision, encode_revision
+from sessioncache.hot.client import HotLink
+from sessioncache.primitives.entries import Entry
+from sessioncache.primitives.revisions import decode_revision, encode_revision
 from tests.conftest import StartRedis, missing
 from tests.scripts.bench import Bench, Clock, add, put
 from tests.servers import RedisKind

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sessioncache.entries import Entry, Head, StoredScope
-from sessioncache.hot.births import Birth, gathered
-from sessioncache.hot.calls import Erased, Part, Refused, Token, TokenLost, Unready, Written
 from sessioncache.hot.forking import Fork, Forking
+from sessioncache.hot.large_creates import Birth, gathered
 from sessioncache.hot.layout import Place
+from sessioncache.hot.messages import Erased, Part, Refused, Token, TokenLost, Unready, Written
 from sessioncache.hot.tier import HotTier
-from sessioncache.revisions import ZERO, decode_revision
-from sessioncache.scopes import namespace_ref
+from sessioncache.primitives.entries import Entry, Head, StoredScope
+from sessioncache.primitives.revisions import ZERO, decode_revision
+from sessioncache.primitives.scopes import namespace_ref
 from tests.scripts.bench import IDLE, SECOND, Bench, drop, put
 
 GRACE = 60.0

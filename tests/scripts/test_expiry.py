@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sessioncache.hot.calls import Part, Wanted
 from sessioncache.hot.layout import Place
+from sessioncache.hot.messages import Part, Wanted
 from sessioncache.settings import TOMBSTONE_RETENTION
 from tests.scripts.bench import IDLE, TEMP, Bench, put
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sessioncache.entries import Entry
-from sessioncache.hot.calls import Gone, Need, Part, Taken, TokenLost, Unready, Written
 from sessioncache.hot.forking import Fork, Forking, MoreNamespaces, Spaces
 from sessioncache.hot.layout import Place
-from sessioncache.revisions import ZERO, decode_revision, encode_revision
+from sessioncache.hot.messages import Gone, Need, Part, Taken, TokenLost, Unready, Written
+from sessioncache.primitives.entries import Entry
+from sessioncache.primitives.revisions import ZERO, decode_revision, encode_revision
 from tests.scripts.bench import SECOND, START, Bench, drop, put
 from tests.scripts.spaces import load, with_dirty_namespaces, write
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from sessioncache.entries import Entry
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError
-from sessioncache.hot.calls import Need, Operation, Part, Unready, UnreadyBuckets, Wanted
 from sessioncache.hot.layout import Place
 from sessioncache.hot.merging import Taken
+from sessioncache.hot.messages import Need, Operation, Part, Unready, UnreadyBuckets, Wanted
 from sessioncache.hot.tier import HotTier
-from sessioncache.ownership import check_owner
+from sessioncache.primitives.entries import Entry
+from sessioncache.primitives.ownership import check_owner
 from tests.scripts.bench import BUCKETS, DELAY, IDLE, LEASE, START, TEMP, Bench, put
 
 Call = Callable[[Bench, Place], Awaitable[Any]]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sessioncache.hot.calls import Part
 from sessioncache.hot.layout import Layout, Place
-from sessioncache.revisions import encode_revision
+from sessioncache.hot.messages import Part
+from sessioncache.primitives.revisions import encode_revision
 from tests.keys import check_keys
 from tests.scripts.bench import BUCKETS, START, Bench, drop, put
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 from fakeredis.aioredis import AsyncFakeSocket
 
-from sessioncache.entries import Entry
-from sessioncache.hot.calls import Content, Part, Wanted
-from sessioncache.hot.link import Reply, Request
+from sessioncache.hot.client import Reply, Request
+from sessioncache.hot.messages import Content, Part, Wanted
+from sessioncache.primitives.entries import Entry
 from tests.scripts.bench import START, Bench, put
 
 MANY = [Entry(f"k{n}", START - 1, b"1") for n in range(2_001)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sessioncache.hot.calls import Gone, Need, Part, Refused, Touch, Unready, Written
 from sessioncache.hot.forking import Fork, Forking
 from sessioncache.hot.layout import Place
-from sessioncache.revisions import ZERO
+from sessioncache.hot.messages import Gone, Need, Part, Refused, Touch, Unready, Written
+from sessioncache.primitives.revisions import ZERO
 from sessioncache.settings import OPERATION_ID_LIFETIME as LIFETIME
 from tests.scripts.bench import Bench, put
 

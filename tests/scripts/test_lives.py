@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sessioncache.entries import Entry
-from sessioncache.hot.calls import Gone, Need, Part, Taken, Unready, Wanted
 from sessioncache.hot.layout import Place
-from sessioncache.revisions import decode_revision, encode_revision
+from sessioncache.hot.messages import Gone, Need, Part, Taken, Unready, Wanted
+from sessioncache.primitives.entries import Entry
+from sessioncache.primitives.revisions import decode_revision, encode_revision
 from tests.scripts.bench import SECOND, START, Bench, add, drop, put
 
 

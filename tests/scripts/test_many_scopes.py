@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sessioncache.entries import Committed, Dirt
-from sessioncache.hot.calls import Acknowledged, Damaged, Large, Need, Unready
-from sessioncache.hot.link import Reply
+from sessioncache.hot.client import Reply
 from sessioncache.hot.merging import Taken
+from sessioncache.hot.messages import Acknowledged, Damaged, Large, Need, Unready
 from sessioncache.hot.reconciling import Looked, stamp_anew
-from sessioncache.revisions import DIGITS
+from sessioncache.primitives.entries import Committed, Dirt
+from sessioncache.primitives.revisions import DIGITS
 from tests.scripts.bench import DELAY, Bench, put
 
 MANY = 40

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sessioncache.entries import Entry
-from sessioncache.hot.calls import Refused, Written
 from sessioncache.hot.layout import Place
-from sessioncache.revisions import ZERO, decode_revision, encode_revision
+from sessioncache.hot.messages import Refused, Written
+from sessioncache.primitives.entries import Entry
+from sessioncache.primitives.revisions import ZERO, decode_revision, encode_revision
 from sessioncache.settings import TOMBSTONE_RETENTION
 from tests.scripts.bench import DELAY, IDLE, SECOND, START, Bench, drop, nothing, put
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sessioncache.entries import Entry
-from sessioncache.hot.calls import Dropped, Gone, Need, TokenLost, Unready, Wanted
 from sessioncache.hot.layout import Place
-from sessioncache.revisions import LARGEST, decode_revision, encode_revision
+from sessioncache.hot.messages import Dropped, Gone, Need, TokenLost, Unready, Wanted
+from sessioncache.primitives.entries import Entry
+from sessioncache.primitives.revisions import LARGEST, decode_revision, encode_revision
 from tests.scripts.bench import IDLE, SECOND, START, Bench, put
 from tests.scripts.spaces import load, take, with_dirty_namespaces, write
 

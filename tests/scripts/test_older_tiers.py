@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sessioncache.hot.reconciling import Looked, reconcile
-from sessioncache.revisions import encode_revision
+from sessioncache.primitives.revisions import encode_revision
 from tests.scripts.bench import SECOND, START, Bench, drop, nothing, put
 from tests.scripts.test_merging import a_user, forget, of_older_incarnation, revision_of, row
 

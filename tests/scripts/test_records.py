@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from sessioncache.dates import dated
-from sessioncache.entries import Entry
 from sessioncache.hot import tier
-from sessioncache.hot.calls import Operation, Refused, Written
 from sessioncache.hot.forking import Fork, Forking
 from sessioncache.hot.layout import Place
-from sessioncache.revisions import DIGITS, LARGEST, decode_revision
+from sessioncache.hot.messages import Operation, Refused, Written
+from sessioncache.primitives.entries import Entry
+from sessioncache.primitives.revisions import DIGITS, LARGEST, decode_revision
+from sessioncache.primitives.timestamps import dated
 from tests.scripts.bench import Bench, add, drop, push, put
 
 AT = 2**40

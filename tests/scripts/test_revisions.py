@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sessioncache.hot.calls import Part
-from sessioncache.revisions import decode_revision
+from sessioncache.hot.messages import Part
+from sessioncache.primitives.revisions import decode_revision
 from tests.scripts.bench import SECOND, START, Bench, drop, put
 
 

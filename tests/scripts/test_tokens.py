@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sessioncache.entries import Entry
-from sessioncache.hot.calls import Part, TokenLost
 from sessioncache.hot.layout import Place
+from sessioncache.hot.messages import Part, TokenLost
 from sessioncache.hot.tokens import TOKEN_LIFETIME_MS
-from sessioncache.revisions import encode_revision
+from sessioncache.primitives.entries import Entry
+from sessioncache.primitives.revisions import encode_revision
 from tests.scripts.bench import START, Bench, put
 
 LIFETIME = TOKEN_LIFETIME_MS / 1000

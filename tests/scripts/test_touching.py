@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sessioncache.hot import tier
-from sessioncache.hot.calls import Gone, Operation, Part, Refused, Touch, Unready, Written
-from sessioncache.revisions import encode_revision
+from sessioncache.hot.messages import Gone, Operation, Part, Refused, Touch, Unready, Written
+from sessioncache.primitives.revisions import encode_revision
 from tests.scripts.bench import SECOND, START, Bench, put
 from tests.scripts.spaces import load, write
 

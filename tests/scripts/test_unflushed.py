@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sessioncache.hot.calls import UnreadyBuckets
 from sessioncache.hot.layout import Place
-from sessioncache.scopes import app_id
+from sessioncache.hot.messages import UnreadyBuckets
+from sessioncache.primitives.scopes import app_id
 from tests.scripts.bench import BUCKETS, Bench, drop, put
 
 LETTERS = "aubow"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sessioncache.hot.layout import Layout
-from sessioncache.revisions import ZERO, decode_revision
+from sessioncache.primitives.revisions import ZERO, decode_revision
 from tests.scripts.bench import Bench, drop, put
 from tests.scripts.spaces import load, write
 

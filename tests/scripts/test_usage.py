@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sessioncache.hot.calls import Gone, Unready
-from sessioncache.revisions import encode_revision
+from sessioncache.hot.messages import Gone, Unready
+from sessioncache.primitives.revisions import encode_revision
 from tests.scripts.bench import SECOND, START, Bench, put
 
 INTERVAL = 100 * SECOND

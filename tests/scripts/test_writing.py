@@ -6,8 +6,8 @@ import pytest
 from fakeredis.aioredis import AsyncFakeSocket
 
 from sessioncache.hot import tier
-from sessioncache.hot.calls import ABSENT, Need, Part, Refused, Unready, Written
-from sessioncache.revisions import ZERO
+from sessioncache.hot.messages import ABSENT, Need, Part, Refused, Unready, Written
+from sessioncache.primitives.revisions import ZERO
 from tests.scripts.bench import Bench, add, drop, push, put
 
 Commands = list[tuple[str, bytes]]

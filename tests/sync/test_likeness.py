@@ -21,7 +21,7 @@ from sessioncache import (
 )
 from sessioncache.namespace import Namespace
 from sessioncache.sync.likeness import without_async
-from tests.test_shape import loaded_by
+from tests.packaging.test_shape import loaded_by
 
 PAIRS: list[tuple[type[Any], type[Any]]] = [
     (SessionCache, sync.SessionCache),

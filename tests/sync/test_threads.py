@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from sessioncache.errors import ConfigurationError, FlushTimeoutError, SessionCacheError
-from sessioncache.names import KeyScope
+from sessioncache.primitives.names import KeyScope
 from sessioncache.sync import SessionCache
 from sessioncache.sync.portal import portal
 from tests.helpers import Urls, drain, evict

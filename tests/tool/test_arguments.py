@@ -17,8 +17,8 @@ from sessioncache import (
     StaleLeaseError,
     errors,
 )
-from sessioncache.arguments import Request, from_text, parse
-from sessioncache.replies import as_text, explanation, shown
+from sessioncache.tool.arguments import Request, from_text, parse
+from sessioncache.tool.replies import as_text, explanation, shown
 
 GET = {"operation": "get", "namespace": "n", "key": "k"}
 SET = {"operation": "set", "namespace": "n", "key": "k", "value": "v"}

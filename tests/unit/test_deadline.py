@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sessioncache.deadline import apart, seconds_left, within
+from sessioncache.primitives.deadline import apart, seconds_left, within
 
 
 async def test_an_outer_deadline_that_is_earlier_stays_in_force() -> None:

@@ -15,7 +15,7 @@ from sessioncache.health.finding import Level, Report, bad, good, version_of, wa
 from sessioncache.health.hot_tier import judge_eviction, judge_memory, judge_persistence, judge_redis, judge_refusals
 from sessioncache.health.redis_facts import RedisFacts
 from sessioncache.health.sql_facts import History, SqlFacts, summed
-from sessioncache.hot.vitals import Incarnation, WorkerPulse
+from sessioncache.hot.metrics import Incarnation, WorkerPulse
 from sessioncache.settings import CacheSettings
 
 GOOD, WARNING, BAD = Level.GOOD, Level.WARNING, Level.BAD

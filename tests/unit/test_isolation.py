@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 from sessioncache_worker import isolation
-from sessioncache_worker.holdings import Claimed, Holdings
+from sessioncache_worker.claims import Claimed, Holdings
 from sessioncache_worker.isolation import Isolation
 
 from sessioncache.durable.errors import RefusedDataError

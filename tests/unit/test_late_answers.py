@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessioncache.hot.calls import ANY, Operation, Part, Written, WrittenPart
+from sessioncache.handle.unflushed_writes import Ledger, Pending
 from sessioncache.hot.layout import Layout
-from sessioncache.ledger import Ledger, Pending
-from sessioncache.revisions import encode_revision
-from sessioncache.scopes import session_ref
+from sessioncache.hot.messages import ANY, Operation, Part, Written, WrittenPart
+from sessioncache.primitives.revisions import encode_revision
+from sessioncache.primitives.scopes import session_ref
 
 PLACE = Layout("p", 4).place(session_ref(4, "", "app", "user", "s"))
 INCARNATIONS = (b"first", b"second")

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from sessioncache import LimitExceededError
-from sessioncache.hot.calls import Operation
+from sessioncache.hot.limits import check_call
+from sessioncache.hot.messages import Operation
 from sessioncache.hot.scripts import load_script
-from sessioncache.limits import check_call
 from sessioncache.settings import MAX_CALL_BYTES, MAX_CALL_KEYS, MAX_REPLACED_BYTES, MAX_VALUE_BYTES
 
 

@@ -10,17 +10,17 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from sessioncache.deadline import within
-from sessioncache.entries import Head, StoredScope
+from sessioncache.coordination.hydration import Hydrator
+from sessioncache.coordination.revalidation import Revalidator
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
-from sessioncache.hot.calls import Token
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.merging import Taken
+from sessioncache.hot.messages import Token
 from sessioncache.hot.reconciling import Looked
-from sessioncache.hydration import Hydrator
-from sessioncache.revalidation import Revalidator
-from sessioncache.revisions import encode_revision
-from sessioncache.scopes import user_ref
+from sessioncache.primitives.deadline import within
+from sessioncache.primitives.entries import Head, StoredScope
+from sessioncache.primitives.revisions import encode_revision
+from sessioncache.primitives.scopes import user_ref
 
 PLACE = Layout("t", 2).place(user_ref(2, "org", "app", "u"))
 

@@ -22,12 +22,12 @@ from sessioncache import (
 from sessioncache.hot.forking import Forking
 from sessioncache.hot.leases import Leases
 from sessioncache.hot.tier import HotTier
-from sessioncache.revisions import revision_time
+from sessioncache.primitives.revisions import revision_time
 from sessioncache.testing import InMemorySessionCache, MemoryStore
 from sessioncache.testing.forking import MemoryForking
 from sessioncache.testing.hot import MemoryHot
 from sessioncache.testing.leases import MemoryLeases
-from tests.test_shape import loaded_by
+from tests.packaging.test_shape import loaded_by
 
 SECOND = 1_000_000
 

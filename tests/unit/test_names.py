@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessioncache.errors import InvalidNameError
-from sessioncache.names import MAX_NAME_BYTES, Key, KeyScope, check_name, new_session_id, split_key
+from sessioncache.primitives.names import MAX_NAME_BYTES, Key, KeyScope, check_name, new_session_id, split_key
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=64)
 

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from sessioncache import outages
-from sessioncache.outages import REDIS, SQL, Outages
+from sessioncache.primitives import outages
+from sessioncache.primitives.outages import REDIS, SQL, Outages
 
 
 class Clock:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from sessioncache.entries import Entry, Head, StoredScope
 from sessioncache.hot.reconciling import Held, Looked, reconcile
-from sessioncache.revisions import encode_revision
-from sessioncache.scopes import ScopeKind
+from sessioncache.primitives.entries import Entry, Head, StoredScope
+from sessioncache.primitives.revisions import encode_revision
+from sessioncache.primitives.scopes import ScopeKind
 
 
 def looked(entries: dict[bytes, Held], marks: set[bytes], *, own: bool) -> Looked:

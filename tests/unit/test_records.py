@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from sessioncache import Record
-from sessioncache.dates import date_of, dated, json_of, json_size
+from sessioncache.primitives.revisions import DIGITS, LARGEST, encode_revision, revision_time
+from sessioncache.primitives.scopes import session_ref
+from sessioncache.primitives.timestamps import date_of, dated, json_of, json_size
 from sessioncache.records import record_id, record_of, upsert_of
-from sessioncache.revisions import DIGITS, LARGEST, encode_revision, revision_time
-from sessioncache.scopes import session_ref
 
 SESSION = session_ref(256, "org", "app", "ada", "s1")
 

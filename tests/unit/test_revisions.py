@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessioncache.revisions import ALPHABET, LARGEST, ZERO, decode_revision, encode_revision, revision_time
+from sessioncache.primitives.revisions import ALPHABET, LARGEST, ZERO, decode_revision, encode_revision, revision_time
 
 REVISIONS = st.integers(0, LARGEST)
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessioncache.entries import Head
 from sessioncache.hot.layout import Layout, fields_of, head_of, parents, user_field
-from sessioncache.revisions import LARGEST
-from sessioncache.scopes import (
+from sessioncache.primitives.entries import Head
+from sessioncache.primitives.revisions import LARGEST
+from sessioncache.primitives.scopes import (
     ScopeKind,
     ScopeRef,
     app_id,

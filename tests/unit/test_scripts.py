@@ -11,7 +11,7 @@ import pytest
 from lupa.lua51 import LuaRuntime
 
 from sessioncache.hot.scripts import assemble, load_script, needed
-from sessioncache.revisions import LARGEST, decode_revision, encode_revision
+from sessioncache.primitives.revisions import LARGEST, decode_revision, encode_revision
 
 INCLUDED = ("prelude", "writing", "gathered")
 SOURCES = {path.name.removesuffix(".lua"): path for path in files("sessioncache.hot").joinpath("lua").iterdir()}

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sessioncache.cli.pulses import as_json, as_line
+from sessioncache.cli.samples import as_json, as_line
 from sessioncache.cli.screen import render
-from sessioncache.figures import sparkline, told_bytes, told_number, told_seconds
+from sessioncache.hot.metrics import Incarnation, Pulse, ServerPulse, WorkerPulse, lag_seconds
 from sessioncache.hot.rates import Rates, lags_between, percentile, rates_between
-from sessioncache.hot.vitals import Incarnation, Pulse, ServerPulse, WorkerPulse, lag_seconds
+from sessioncache.primitives.units import sparkline, told_bytes, told_number, told_seconds
 from sessioncache.settings import CacheSettings
 
 START = 1_790_000_000.0

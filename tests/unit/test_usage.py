@@ -6,12 +6,12 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from sessioncache import usage
+from sessioncache.coordination import usage
+from sessioncache.coordination.usage import InUse, Usage
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.layout import Layout
-from sessioncache.revisions import encode_revision
-from sessioncache.scopes import session_ref
-from sessioncache.usage import InUse, Usage
+from sessioncache.primitives.revisions import encode_revision
+from sessioncache.primitives.scopes import session_ref
 
 MICROS = 1_790_000_000_000_000
 BIRTH = encode_revision(MICROS)

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessioncache.errors import InvalidValueError, LimitExceededError
+from sessioncache.primitives.values import MAX_DEPTH, MAX_INTEGER_DIGITS, decode_value, encode_value
 from sessioncache.settings import MAX_VALUE_BYTES
-from sessioncache.values import MAX_DEPTH, MAX_INTEGER_DIGITS, decode_value, encode_value
 
 
 class Level(IntEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sessioncache.entries import Dirt
+from sessioncache.primitives.entries import Dirt
 
 
 def batches(dirt: Iterable[Dirt], *, rows: int, size: int) -> Iterator[list[Dirt]]:

@@ -105,10 +105,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(options: argparse.Namespace) -> int:
-    from sessioncache.connecting import open_urls
+    from sessioncache.coordination.connecting import open_urls
     from sessioncache.durable.migrate import check_schema
     from sessioncache.durable.tier import DurableTier
-    from sessioncache.hot.link import HotLink
+    from sessioncache.hot.client import HotLink
     from sessioncache_worker.worker import FlushWorker
 
     settings = _settings(options)
@@ -129,7 +129,7 @@ async def _run(options: argparse.Namespace) -> int:
 
 async def _has_letters(worker: FlushWorker) -> bool:
     """Whether the database refuses something as data, be it since now or for long."""
-    from sessioncache.figures import counted
+    from sessioncache.primitives.units import counted
 
     letters = await worker.dead_letters()
     if letters:

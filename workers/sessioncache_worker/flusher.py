@@ -7,23 +7,23 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 
-from sessioncache.deadline import within
+from sessioncache.coordination.tiers import Tiers
 from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.durable.tier import FlushResult
-from sessioncache.entries import Committed, Dirt
 from sessioncache.errors import DamagedValueError, DurableTierUnavailableError
 from sessioncache.hot.backlog import ANY_SIZE, Reading
-from sessioncache.hot.calls import Acknowledged, Damaged, Gone, Large, Need, Unready
-from sessioncache.revisions import LARGEST
-from sessioncache.scopes import ScopeKind
+from sessioncache.hot.messages import Acknowledged, Damaged, Gone, Large, Need, Unready
+from sessioncache.primitives.deadline import within
+from sessioncache.primitives.entries import Committed, Dirt
+from sessioncache.primitives.revisions import LARGEST
+from sessioncache.primitives.scopes import ScopeKind
 from sessioncache.settings import WorkerSettings
-from sessioncache.tiers import Tiers
 from sessioncache_worker.batch import size_of
-from sessioncache_worker.holdings import Claimed, Holdings
+from sessioncache_worker.batch_size import Pace
+from sessioncache_worker.claims import Claimed, Holdings
 from sessioncache_worker.isolation import Isolation
-from sessioncache_worker.pace import Pace
-from sessioncache_worker.poison import Bisector
-from sessioncache_worker.reader import Reader
+from sessioncache_worker.poison_messages import Bisector
+from sessioncache_worker.read_ahead import Reader
 
 __all__ = ["Claimed", "Flusher"]
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 from sessioncache.durable.errors import RefusedDataError
 from sessioncache.errors import DamagedValueError, DurableTierUnavailableError, SessionCacheError
-from sessioncache.figures import counted
-from sessioncache_worker.holdings import Claimed, Holdings
+from sessioncache.primitives.units import counted
+from sessioncache_worker.claims import Claimed, Holdings
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
-from sessioncache.comparing import compare
-from sessioncache.deadline import within
-from sessioncache.durable.answers import FencedOff
+from sessioncache.coordination.tiers import Tiers
+from sessioncache.durable.messages import FencedOff
 from sessioncache.durable.purging import BEGINNING, Position
 from sessioncache.errors import (
     DamagedValueError,
@@ -21,10 +20,11 @@ from sessioncache.errors import (
     HotTierUnavailableError,
     OutcomeUnknownError,
 )
-from sessioncache.hot.letters import Letters
-from sessioncache.restoring import hot_pages, restore_if_older
-from sessioncache.retention import expire
-from sessioncache.tiers import Tiers
+from sessioncache.hot.dead_letters import Letters
+from sessioncache.operations.audit import compare
+from sessioncache.operations.reflush import hot_pages, restore_if_older
+from sessioncache.operations.retention import expire
+from sessioncache.primitives.deadline import within
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tenacity import wait_random_exponential
 
-from sessioncache.deadline import within
+from sessioncache.coordination.tiers import Tiers
 from sessioncache.durable.errors import LOGIN, RIGHTS
 from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import (
@@ -27,20 +27,20 @@ from sessioncache.errors import (
     SchemaVersionError,
     SessionCacheError,
 )
-from sessioncache.figures import counted
-from sessioncache.hot.calls import Damaged
+from sessioncache.hot.client import HotLink
+from sessioncache.hot.dead_letters import Letters
 from sessioncache.hot.faults import damaged
-from sessioncache.hot.letters import Letters
-from sessioncache.hot.link import HotLink
-from sessioncache.hot.sweep import Sweep
-from sessioncache.outages import REDIS, SQL, Outages
+from sessioncache.hot.messages import Damaged
+from sessioncache.hot.poll import Sweep
+from sessioncache.primitives.deadline import within
+from sessioncache.primitives.outages import REDIS, SQL, Outages
+from sessioncache.primitives.units import counted
 from sessioncache.settings import CacheSettings, WorkerSettings
-from sessioncache.tiers import Tiers
-from sessioncache_worker.agenda import Agenda
+from sessioncache_worker.background_tasks import Helpers
 from sessioncache_worker.flusher import Claimed, Flusher
-from sessioncache_worker.helpers import Helpers
 from sessioncache_worker.janitor import Janitor
-from sessioncache_worker.wake import listen
+from sessioncache_worker.notifications import listen
+from sessioncache_worker.schedule import Agenda
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

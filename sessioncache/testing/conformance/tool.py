@@ -9,7 +9,7 @@ import pytest
 
 from sessioncache.errors import InvalidNameError, InvalidValueError, SessionNotFoundError
 from sessioncache.testing.conformance.base import Cache, Conformance, raised
-from sessioncache.tool import SessionStateTool
+from sessioncache.tool.state_tool import SessionStateTool
 
 
 def ask(operation: str, key: str | None = None, value: str | None = None, namespace: str = "notes") -> dict[str, Any]:

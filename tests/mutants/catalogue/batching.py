@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_BATCH = "sessioncache/batch.py"
-_CALLS = "sessioncache/batch_calls.py"
-_PENDING = "sessioncache/pending.py"
+_BATCH = "sessioncache/batch/batch.py"
+_CALLS = "sessioncache/batch/calls.py"
+_PENDING = "sessioncache/batch/result.py"
 _TESTS = "client/test_batch.py::test_"
 
 MUTATIONS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutation import Mutation
 
 _LUA = "sessioncache/hot/lua/"
-_BIRTHS, _FORKING = "sessioncache/hot/births.py", "sessioncache/forking.py"
-_SCRIPTS, _CLIENT = "scripts/test_births.py::test_", "client/test_births.py::test_"
+_BIRTHS, _FORKING = "sessioncache/hot/large_creates.py", "sessioncache/operations/fork.py"
+_SCRIPTS, _CLIENT = "scripts/test_large_creates.py::test_", "client/test_large_creates.py::test_"
 
 MUTATIONS = (
     Mutation(
@@ -143,7 +143,7 @@ MUTATIONS = (
     Mutation(
         "a large fork lets its token go while it reads",
         "R13",
-        "sessioncache/vacancy.py",
+        "sessioncache/coordination/id_reservation.py",
         "            self._keeping.enter_context(self._tiers.hot.kept(self._place, found.token))\n",
         "",
         ("races/test_slow_loads.py::test_a_large_fork_keeps_its_token_while_it_reads_its_parent",),
@@ -175,7 +175,7 @@ MUTATIONS = (
     Mutation(
         "a create has no limit for what is shared",
         "R12",
-        "sessioncache/creation.py",
+        "sessioncache/operations/create.py",
         "    check_call([changes for scope, changes in operations.items() if scope is not KeyScope.SESSION])\n",
         "",
         (_CLIENT + "what_is_shared_has_the_limits_of_a_call",),

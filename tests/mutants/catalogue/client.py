@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_VALUES = "sessioncache/values.py"
+_VALUES = "sessioncache/primitives/values.py"
 _REFUSED = "unit/test_values.py::test_what_is_not_exactly_json_is_refused_with_path_and_type"
 
 MUTATIONS = (
@@ -15,17 +15,17 @@ MUTATIONS = (
         "                await _start_again(root, worker)\n",
         "                pass\n",
         (
-            "test_embedded.py::"
+            "embedded/test_embedded.py::"
             "test_a_keeper_that_is_killed_with_its_server_and_worker_comes_back_while_the_program_runs",
         ),
     ),
     Mutation(
         "ledger forgets",
         "R11",
-        "sessioncache/ledger.py",
+        "sessioncache/handle/unflushed_writes.py",
         "now.entries = {k: e for k, e in now.entries.items() if k not in known or e.revision > known[k].revision}",
         "now.entries = {}",
-        ("unit/test_ledger.py::test_what_was_written_since_is_kept",),
+        ("unit/test_unflushed_writes.py::test_what_was_written_since_is_kept",),
     ),
     Mutation("NaN accepted", "R19", _VALUES, "if not math.isfinite(item):", "if False:", (_REFUSED,)),
     Mutation(
@@ -71,7 +71,7 @@ MUTATIONS = (
     Mutation(
         "names trimmed",
         "R20",
-        "sessioncache/names.py",
+        "sessioncache/primitives/names.py",
         "    return name\n",
         "    return name.strip()\n",
         ("unit/test_names.py::test_a_name_is_kept_verbatim",),
@@ -79,7 +79,7 @@ MUTATIONS = (
     Mutation(
         "names folded",
         "R20",
-        "sessioncache/names.py",
+        "sessioncache/primitives/names.py",
         "    return name\n",
         "    return name.casefold()\n",
         ("unit/test_names.py::test_a_name_is_kept_verbatim",),
@@ -87,7 +87,7 @@ MUTATIONS = (
     Mutation(
         "names run into each other",
         "R20",
-        "sessioncache/scopes.py",
+        "sessioncache/primitives/scopes.py",
         '        digest.update(len(data).to_bytes(4, "big"))\n',
         "",
         ("unit/test_scopes.py",),
@@ -95,9 +95,9 @@ MUTATIONS = (
     Mutation(
         "on the embedded default old dirt keeps the next program from writing",
         "R18",
-        "sessioncache/connecting.py",
+        "sessioncache/coordination/connecting.py",
         '        settings = replace(settings, on_full="wait")\n',
         "",
-        ("test_embedded.py::test_a_write_waits_for_the_worker_to_flush_what_is_old",),
+        ("embedded/test_embedded.py::test_a_write_waits_for_the_worker_to_flush_what_is_old",),
     ),
 )

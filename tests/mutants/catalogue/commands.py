@@ -8,7 +8,7 @@ MUTATIONS = (
     Mutation(
         "one letter and all letters is all letters",
         "R10",
-        "sessioncache/cli/letters.py",
+        "sessioncache/cli/dead_letters.py",
         '    if options.action in ("retry", "drop") and bool(options.letter) == options.all:\n',
         "    if False:\n",
         ("cli/test_console.py::test_whoever_names_one_letter_does_not_drop_others",),

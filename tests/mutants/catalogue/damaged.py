@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_RULES = "rules/test_damaged_scopes.py::"
+_RULES = "worker/test_damaged_scopes.py::"
 _MANY, _PARTS, _ALONE = "scripts/test_many_scopes.py::", "unit/test_loading.py::", "unit/test_isolation.py::"
 _FLUSHER, _ISOLATION = "workers/sessioncache_worker/flusher.py", "workers/sessioncache_worker/isolation.py"
-_REVALIDATION, _READING = "sessioncache/revalidation.py", "sessioncache/durable/reading.py"
+_REVALIDATION, _READING = "sessioncache/coordination/revalidation.py", "sessioncache/durable/reading.py"
 _RESTARTED = _RULES + "test_r10_all_other_scopes_are_flushed[{}-True]"
 
 MUTATIONS = (
     Mutation(
         "one damaged scope fails all of a call",
         "R10",
-        "sessioncache/hot/link.py",
+        "sessioncache/hot/client.py",
         "                replies[place] = damage_of(reply)\n",
         "                replies[place] = None\n",
         (_MANY + "test_r10_one_damaged_scope_does_not_keep_the_others_from_being_read",),
@@ -118,7 +118,7 @@ MUTATIONS = (
     Mutation(
         "a write that met damage counts as not applied",
         "R4",
-        "sessioncache/hot/once.py",
+        "sessioncache/hot/idempotency.py",
         "            except DamagedValueError as error:  # as any script that failed\n",
         "            except ZeroDivisionError as error:\n",
         (_RULES + "test_a_script_that_met_damage_may_have_written_a_part",),
@@ -153,7 +153,7 @@ MUTATIONS = (
         _READING,
         "    wanted = wanted[: await _count_fitting(connection, wanted, heads)]\n",
         "",
-        ("test_durable_reading.py::test_no_more_changes_are_read_at_once_than_are_of_so_many_bytes",),
+        ("durable/test_reading.py::test_no_more_changes_are_read_at_once_than_are_of_so_many_bytes",),
     ),
     Mutation(
         "the log of a worker keeps it from its end",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_RESTORED = "test_durable_restored.py::"
-_LUA, _DURABILITY = "sessioncache/hot/lua/", "sessioncache/durability.py"
-_ERASED, _SPACES = "gaps/test_erased.py::", "gaps/test_spaces.py::"
-_EVIDENCE, _CLEARS = "gaps/test_space_evidence.py::", "gaps/test_clears.py::"
+_RESTORED = "durable/test_restored.py::"
+_LUA, _DURABILITY = "sessioncache/hot/lua/", "sessioncache/handle/flush_wait.py"
+_ERASED, _SPACES = "both_tiers/test_erased.py::", "both_tiers/test_spaces.py::"
+_EVIDENCE, _CLEARS = "both_tiers/test_space_evidence.py::", "both_tiers/test_clears.py::"
 
 MUTATIONS = (
     Mutation(
@@ -101,7 +101,7 @@ MUTATIONS = (
     Mutation(
         "a namespace has its session's revision",
         "R2",
-        "sessioncache/hydration.py",
+        "sessioncache/coordination/hydration.py",
         '        fields[b"v"] = encode_revision(stored.head.values_revision)\n',
         "",
         (_EVIDENCE + "test_a_namespace_keeps_its_revision_when_it_is_loaded_again",),
@@ -112,12 +112,12 @@ MUTATIONS = (
         "sessioncache/hot/lua/merge.lua",
         "  in_chunks('HDEL', base .. 'dead', letters)\n",
         "",
-        ("gaps/test_merge.py::test_a_letter_goes_with_the_mark_that_sql_has_settled",),
+        ("both_tiers/test_merge.py::test_a_letter_goes_with_the_mark_that_sql_has_settled",),
     ),
     Mutation(
         "a clear is shown by an older one",
         "R11",
-        "sessioncache/durability.py",
+        "sessioncache/handle/flush_wait.py",
         "    if not (cleared == whole or (",
         "    if pending.life and not (cleared == whole or (",
         (
@@ -176,7 +176,7 @@ MUTATIONS = (
     Mutation(
         "a namespace of a life that SQL does not know is compared with it",
         "R14",
-        "sessioncache/comparing.py",
+        "sessioncache/operations/audit.py",
         "    if is_ahead:\n        return True\n",
         "",
         (_CLEARS + "test_a_namespace_loaded_in_a_new_life_that_sql_does_not_know_is_not_older_than_it_was",),
@@ -184,7 +184,7 @@ MUTATIONS = (
     Mutation(
         "a clear of what is in SQL proves nothing",
         "R11",
-        "sessioncache/ledger.py",
+        "sessioncache/handle/unflushed_writes.py",
         "    whole = encode_revision(decode_revision(revision) - 1)\n",
         "    whole = revision\n",
         (_CLEARS + "test_a_clear_is_shown_by_sql_once_the_session_has_left_redis",),
@@ -203,6 +203,6 @@ MUTATIONS = (
         "sessioncache/durable/heads.py",
         "dirt.namespace_flushed if dirt.namespace_flushed >= dirt.head.birth else 0",
         "dirt.namespace_flushed",
-        ("test_durable_restored.py::test_what_was_flushed_of_an_earlier_life_of_a_namespace_is_not_missed",),
+        ("durable/test_restored.py::test_what_was_flushed_of_an_earlier_life_of_a_namespace_is_not_missed",),
     ),
 )

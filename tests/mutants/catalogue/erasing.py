@@ -9,7 +9,7 @@ _SQL = "sessioncache/durable/erasing.py"
 _SCRIPTS = "scripts/test_erasures.py::"
 _CLIENT = "client/test_erasure.py::"
 _RACES = "races/test_erasure.py::"
-_RETENTION = "rules/test_retention.py::"
+_RETENTION = "worker/test_retention.py::"
 _EVERYWHERE = _CLIENT + "test_no_trace_is_left_whatever_state_things_were_in"
 _NOT_YET = _SCRIPTS + "test_nothing_is_let_in_until_the_microsecond_of_the_end"
 
@@ -74,7 +74,7 @@ MUTATIONS = (
         "sessioncache/durable/erasing.py",
         "        counts[scope_id].setdefault(namespace, 0)\n",
         "        pass\n",
-        ("test_durable_reading.py::test_a_session_owns_namespaces_of_which_no_row_is_left",),
+        ("durable/test_reading.py::test_a_session_owns_namespaces_of_which_no_row_is_left",),
     ),
     Mutation(
         "an erased user's scope is written",
@@ -175,7 +175,7 @@ MUTATIONS = (
     Mutation(
         "sessions that are only hot are not erased",
         "R14",
-        "sessioncache/erasure.py",
+        "sessioncache/operations/erase_user.py",
         "{one.scope_id: self._session(one.head.session) for one in found}",
         "{}",
         (_EVERYWHERE,),
@@ -183,7 +183,7 @@ MUTATIONS = (
     Mutation(
         "Redis is not scrubbed",
         "R14",
-        "sessioncache/erasure.py",
+        "sessioncache/operations/erase_user.py",
         "        return [one for one in await _all(scrub(*scope) for scope in scopes) if one is not None]\n",
         "        return [one for one in [] if scrub]\n",
         (_EVERYWHERE,),
@@ -207,7 +207,7 @@ MUTATIONS = (
     Mutation(
         "what came back hot of an erased user stays",
         "R14",
-        "sessioncache/erasure.py",
+        "sessioncache/operations/erase_user.py",
         "            for place in await self._of_user([ScopeKind.SESSION.value + scope_id for scope_id in dead]):\n",
         "            for place in await self._of_user([]):\n",
         (_CLIENT + "test_a_second_erasure_finds_what_came_back_with_an_older_redis",),
@@ -215,7 +215,7 @@ MUTATIONS = (
     Mutation(
         "an erasure is one transaction",
         "R12",
-        "sessioncache/erasure.py",
+        "sessioncache/operations/erase_user.py",
         "_PIECE = 256",
         "_PIECE = 1 << 20",
         (_CLIENT + "test_a_user_of_many_sessions_is_erased_in_pieces_and_goes_on_where_it_broke_off",),
@@ -223,7 +223,7 @@ MUTATIONS = (
     Mutation(
         "the rows of an erased session go at once",
         "R12",
-        "sessioncache/erasure.py",
+        "sessioncache/operations/erase_user.py",
         "        while await self._tiers.perform(lambda: durable.erase_rows(sessions, _ROWS)) == _ROWS:\n",
         "        while False:\n",
         (_CLIENT + "test_the_rows_of_large_sessions_go_in_small_transactions",),
@@ -319,7 +319,7 @@ MUTATIONS = (
     Mutation(
         "exports have temp: keys",
         "R16",
-        "sessioncache/exporting.py",
+        "sessioncache/operations/export.py",
         '**info, "state": state, "namespaces": namespaces}',
         '**info, "namespaces": namespaces,'
         ' "state": state | {"temp:t": await tiers.link.command(b"HGET", place.temp, b"=t")}}',
@@ -328,7 +328,7 @@ MUTATIONS = (
     Mutation(
         "exports forget unflushed namespaces",
         "R2",
-        "sessioncache/exporting.py",
+        "sessioncache/operations/export.py",
         "sorted({*(stored or ()), *spaces.dirty})",
         "sorted({*(stored or ())})",
         ("client/test_exports.py::test_an_export_has_what_nobody_flushed_on_top_of_what_is_cold",),
@@ -336,7 +336,7 @@ MUTATIONS = (
     Mutation(
         "exports forget cold namespaces",
         "R12",
-        "sessioncache/exporting.py",
+        "sessioncache/operations/export.py",
         "sorted({*(stored or ()), *spaces.dirty})",
         "sorted({*spaces.dirty})",
         ("client/test_exports.py::test_an_export_is_the_same_unflushed_flushed_and_cold",),
@@ -344,7 +344,7 @@ MUTATIONS = (
     Mutation(
         "an export leaves out what only SQL knows while it is away",
         "R12",
-        "sessioncache/exporting.py",
+        "sessioncache/operations/export.py",
         "        if partly:\n",
         "        if True:\n",
         ("client/test_exports.py::test_an_export_never_leaves_a_namespace_out_for_want_of_the_database",),
@@ -392,7 +392,7 @@ MUTATIONS = (
     Mutation(
         "a retention of 0 is one",
         "R14",
-        "sessioncache/retention.py",
+        "sessioncache/operations/retention.py",
         "[one for one in found if one.seconds > 0]",
         "found",
         (_RETENTION + "test_sessions_are_kept_for_ever_unless_told_otherwise",),
@@ -416,7 +416,7 @@ MUTATIONS = (
     Mutation(
         "only the first page goes",
         "R14",
-        "sessioncache/retention.py",
+        "sessioncache/operations/retention.py",
         "        if len(heads) < _MOST:\n",
         "        if True:\n",
         (_RETENTION + "test_many_go_in_one_round",),

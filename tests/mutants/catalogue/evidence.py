@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_DURABILITY, _LEDGER = "sessioncache/durability.py", "sessioncache/ledger.py"
-_EVIDENCE = "gaps/test_evidence.py::test_"
+_DURABILITY, _LEDGER = "sessioncache/handle/flush_wait.py", "sessioncache/handle/unflushed_writes.py"
+_EVIDENCE = "both_tiers/test_evidence.py::test_"
 _ANOTHER = _EVIDENCE + "what_built_on_what_was_there_is_not_shown_by_another_that_did_the_same"
 _DOUBTFUL = "scripts/test_claims.py::test_a_scope_that_is_to_be_compared_with_sql_is_not_said_to_be_flushed"
 
@@ -65,7 +65,7 @@ MUTATIONS = (
         '            one.forget(whole, ("whole",))\n',
         "            pass\n",
         (
-            "unit/test_ledger.py::test_what_was_written_before_a_clear_in_another_incarnation_does_not_matter",
+            "unit/test_unflushed_writes.py::test_what_was_written_before_a_clear_in_another_incarnation_does_not_matter",
             _EVIDENCE + "what_was_lost_of_keys_that_were_cleared_since_does_not_matter[session]",
         ),
     ),

@@ -6,8 +6,12 @@ from tests.mutants.mutation import Mutation
 
 _LUA, _DURABLE = "sessioncache/hot/lua/", "sessioncache/durable/"
 _ACKNOWLEDGING, _CLAIMS = "scripts/test_acknowledging.py::", "scripts/test_claims.py::"
-_PURGING = "gaps/test_purging.py::"
-_SQL, _LETTERS, _MEMORY = "test_durable_flush.py::", "gaps/test_letters.py::", "gaps/test_memory_full.py::"
+_PURGING = "both_tiers/test_purging.py::"
+_SQL, _LETTERS, _MEMORY = (
+    "durable/test_flush.py::",
+    "both_tiers/test_dead_letters.py::",
+    "both_tiers/test_memory_full.py::",
+)
 
 MUTATIONS = (
     Mutation(
@@ -24,7 +28,7 @@ MUTATIONS = (
         "sessioncache/durable/flushing.py",
         "(mixed=_mixed(ours))\n    for table",
         "(mixed=_mixed(ours))\n    await _write(connection, bulk.STATE, prepared.entries)\n    for table",
-        ("gaps/test_erased.py::test_what_a_stopped_worker_still_holds_of_a_deleted_session_is_left_out",),
+        ("both_tiers/test_erased.py::test_what_a_stopped_worker_still_holds_of_a_deleted_session_is_left_out",),
     ),
     Mutation(
         "SQL without guard",
@@ -37,7 +41,7 @@ MUTATIONS = (
     Mutation(
         "acknowledging a refusal",
         "R7",
-        "sessioncache/hot/dirt.py",
+        "sessioncache/hot/dirty_fields.py",
         'b"=" if stored == revision else b">"',
         'b"="',
         (_ACKNOWLEDGING + "test_flushed_through_does_not_pass_a_row_that_sql_refused",),
@@ -48,7 +52,7 @@ MUTATIONS = (
         _LUA + "ack.lua",
         "if #refused > 0 then call('HSET', hash, 'y', '1') end",
         "",
-        ("gaps/test_merge.py::test_what_sql_refused_is_stamped_above_it_and_flushed",),
+        ("both_tiers/test_merge.py::test_what_sql_refused_is_stamped_above_it_and_flushed",),
     ),
     Mutation(
         "acknowledge without revision",
@@ -160,7 +164,7 @@ MUTATIONS = (
         _DURABLE + "transactions.py",
         "_OF_A_STATEMENT = 0.75",
         "_OF_A_STATEMENT = 1.5",
-        ("test_durable_flush.py::test_a_held_row_lock_ends_as_unavailable",),
+        ("durable/test_flush.py::test_a_held_row_lock_ends_as_unavailable",),
     ),
     Mutation(
         "an outage makes letters",
@@ -181,7 +185,7 @@ MUTATIONS = (
     Mutation(
         "flushed through passes what a batch left out",
         "R11",
-        "workers/sessioncache_worker/poison.py",
+        "workers/sessioncache_worker/poison_messages.py",
         ", left_out=True)",
         ")",
         (_LETTERS + "test_flush_does_not_succeed_on_what_was_refused_and_written_anew_since",),
@@ -193,13 +197,13 @@ MUTATIONS = (
         "host, dirty - #marks}",
         "host, 0}",
         (
-            "scripts/test_letters.py::test_flushed_through_does_not_pass_a_letter_that_was_written_anew_since_the_reading",
+            "scripts/test_dead_letters.py::test_flushed_through_does_not_pass_a_letter_that_was_written_anew_since_the_reading",
         ),
     ),
     Mutation(
         "flush tells nothing of letters",
         "R11",
-        "sessioncache/durability.py",
+        "sessioncache/handle/flush_wait.py",
         "    if keys:\n        raise DeadLetterError(",
         "    if False:\n        raise DeadLetterError(",
         (_LETTERS + "test_flush_tells_of_a_letter",),
@@ -207,26 +211,26 @@ MUTATIONS = (
     Mutation(
         "flush by absence of a mark",
         "R11",
-        "sessioncache/ledger.py",
+        "sessioncache/handle/unflushed_writes.py",
         "and state.flushed_through >= self.revision",
         "and not state.marks",
-        ("unit/test_ledger.py::test_a_scope_flushed_less_far_is_not_settled_even_without_marks",),
+        ("unit/test_unflushed_writes.py::test_a_scope_flushed_less_far_is_not_settled_even_without_marks",),
     ),
     Mutation(
         "flush by another incarnation",
         "R11",
-        "sessioncache/ledger.py",
+        "sessioncache/handle/unflushed_writes.py",
         "state.incarnation == state.hash_incarnation == self.incarnation and",
         "state.incarnation == state.hash_incarnation and",
-        ("unit/test_ledger.py::test_evidence_of_another_incarnation_settles_nothing",),
+        ("unit/test_unflushed_writes.py::test_evidence_of_another_incarnation_settles_nothing",),
     ),
     Mutation(
         "a newer row is evidence whatever the fence",
         "R11",
-        "sessioncache/durability.py",
+        "sessioncache/handle/flush_wait.py",
         "in_force = evidence.fence == pending.incarnation.decode()",
         "in_force = True",
-        ("gaps/test_evidence.py::test_a_newer_row_of_another_incarnation_is_no_evidence",),
+        ("both_tiers/test_evidence.py::test_a_newer_row_of_another_incarnation_is_no_evidence",),
     ),
     Mutation(
         "flush does not pull forward",
@@ -250,7 +254,7 @@ MUTATIONS = (
         _DURABLE + "purging.py",
         "_STATE.updated_at >= since, _STATE.updated_at < before",
         "_STATE.updated_at >= since",
-        ("gaps/test_purging.py",),
+        ("both_tiers/test_purging.py",),
     ),
     Mutation(
         "what is purged is not noted",
@@ -311,26 +315,26 @@ MUTATIONS = (
     Mutation(
         "scopes of any size are read at once",
         "R13",
-        "workers/sessioncache_worker/reader.py",
+        "workers/sessioncache_worker/read_ahead.py",
         "min(_SMALL, self._size // _STEP)",
         "self._size // _STEP",
-        ("unit/test_reader.py::test_not_much_is_asked_of_redis_at_once",),
+        ("unit/test_read_ahead.py::test_not_much_is_asked_of_redis_at_once",),
     ),
     Mutation(
         "larger scopes are read at once as far as a batch goes",
         "R13",
-        "workers/sessioncache_worker/reader.py",
+        "workers/sessioncache_worker/read_ahead.py",
         "min(_AT_ONCE, self._size)",
         "self._size",
-        ("unit/test_reader.py::test_not_much_is_asked_of_redis_at_once",),
+        ("unit/test_read_ahead.py::test_not_much_is_asked_of_redis_at_once",),
     ),
     Mutation(
         "large scopes are read without room",
         "R6",
-        "workers/sessioncache_worker/reader.py",
+        "workers/sessioncache_worker/read_ahead.py",
         "        if count and total > size:\n",
         "        if False:\n",
-        ("unit/test_reader.py::test_large_scopes_are_read_only_when_there_is_room_for_them",),
+        ("unit/test_read_ahead.py::test_large_scopes_are_read_only_when_there_is_room_for_them",),
     ),
     Mutation(
         "claim needs memory",
@@ -415,17 +419,17 @@ MUTATIONS = (
     Mutation(
         "reading ahead without an end",
         "R6",
-        "workers/sessioncache_worker/reader.py",
+        "workers/sessioncache_worker/read_ahead.py",
         "while self._is_enough():",
         "while False:",
-        ("unit/test_reader.py::test_no_more_is_read_than_one_more_batch_takes",),
+        ("unit/test_read_ahead.py::test_no_more_is_read_than_one_more_batch_takes",),
     ),
     Mutation(
         "batches as large as ever for a slow database",
         "R9",
-        "workers/sessioncache_worker/pace.py",
+        "workers/sessioncache_worker/batch_size.py",
         "self.rows // 2)",
         "self.rows)",
-        ("unit/test_pace.py::test_a_slow_batch_halves_the_next_ones",),
+        ("unit/test_batch_size.py::test_a_slow_batch_halves_the_next_ones",),
     ),
 )

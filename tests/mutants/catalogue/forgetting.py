@@ -5,7 +5,11 @@ from __future__ import annotations
 from tests.mutants.mutation import Mutation
 
 _LUA, _DURABLE = "sessioncache/hot/lua/", "sessioncache/durable/"
-_INCARNATIONS, _MERGE, _PRESSURE = "scripts/test_incarnations.py::", "gaps/test_merge.py::", "gaps/test_pressure.py::"
+_INCARNATIONS, _MERGE, _PRESSURE = (
+    "scripts/test_incarnations.py::",
+    "both_tiers/test_merge.py::",
+    "both_tiers/test_pressure.py::",
+)
 _SIGNS = "test_another_replid_with_any_sign_of_forgetting_means_a_new_incarnation["
 _REPLICA, _INSTALLATION = "races/test_first_replica.py::", "client/test_installation.py::"
 
@@ -117,7 +121,7 @@ MUTATIONS = (
     Mutation(
         "an incarnation stays without the fence",
         "R17",
-        "sessioncache/registrar.py",
+        "sessioncache/coordination/fencing.py",
         "if one.kept and fences.get(b) != one.id}",
         "if False}",
         (_REPLICA + "test_r17_a_kept_incarnation_stays_only_where_sql_names_it",),
@@ -125,7 +129,7 @@ MUTATIONS = (
     Mutation(
         "a first replica stops all with SQL away",
         "R17",
-        "sessioncache/registrar.py",
+        "sessioncache/coordination/fencing.py",
         "            if await self._incarnations.keep(buckets):\n                return None\n",
         "            pass\n",
         (_REPLICA + "test_r17_with_sql_away_a_first_replica_stops_nothing",),
@@ -133,7 +137,7 @@ MUTATIONS = (
     Mutation(
         "a restart is an alarm",
         "R17",
-        "sessioncache/registrar.py",
+        "sessioncache/coordination/fencing.py",
         "if before not in (found[b].before, unusable.get(b))}",
         "}",
         (_REPLICA + "test_r17_a_restart_with_all_that_there_was_is_no_alarm",),
@@ -157,7 +161,7 @@ MUTATIONS = (
     Mutation(
         "a Redis in use takes any database",
         "R18",
-        "sessioncache/installation.py",
+        "sessioncache/coordination/installation.py",
         "            if hot:\n                raise ConfigurationError(_STRANGE)\n",
         "",
         (_INSTALLATION + "test_r18_a_database_without_a_record_is_refused_by_a_redis_in_use",),
@@ -173,7 +177,7 @@ MUTATIONS = (
     Mutation(
         "a Redis that another database has taken over is read",
         "R18",
-        "sessioncache/hot/once.py",
+        "sessioncache/hot/idempotency.py",
         "            check_owner(incarnation.decode(), self.database)\n",
         "",
         (_INCARNATIONS + "test_an_incarnation_bears_the_database_that_it_belongs_to",),
@@ -181,7 +185,7 @@ MUTATIONS = (
     Mutation(
         "a Redis that another database has taken over is written to",
         "R18",
-        "sessioncache/hot/once.py",
+        "sessioncache/hot/idempotency.py",
         '        check_owner((found or b"").decode(), self.database)\n',
         "",
         (_INCARNATIONS + "test_an_incarnation_bears_the_database_that_it_belongs_to",),
@@ -189,7 +193,7 @@ MUTATIONS = (
     Mutation(
         "a Redis that forgot everything is left to whoever comes first",
         "R18",
-        "sessioncache/registrar.py",
+        "sessioncache/coordination/fencing.py",
         "        await self._incarnations.claim()\n",
         "",
         (_INSTALLATION + "test_r18_who_works_on_is_told_that_others_set_up_a_redis_that_forgot_everything",),
@@ -197,7 +201,7 @@ MUTATIONS = (
     Mutation(
         "a Redis that forgot everything while it was registered is left to whoever comes first",
         "R18",
-        "sessioncache/registrar.py",
+        "sessioncache/coordination/fencing.py",
         "        await self._incarnations.claim()  # again: Redis may have forgotten it since\n",
         "",
         (_INSTALLATION + "test_r18_a_redis_that_forgets_everything_while_it_is_registered_is_reclaimed_too",),
@@ -205,7 +209,7 @@ MUTATIONS = (
     Mutation(
         "a database with an installation takes over",
         "R18",
-        "sessioncache/installation.py",
+        "sessioncache/coordination/installation.py",
         "        if INSTALLATION in await self._read_stored():\n",
         "        if False:\n",
         (_INSTALLATION + "test_r18_a_database_that_is_adopted_has_what_is_hot_and_the_other_one_is_told",),
@@ -213,7 +217,7 @@ MUTATIONS = (
     Mutation(
         "a stray row is an installation",
         "R18",
-        "sessioncache/installation.py",
+        "sessioncache/coordination/installation.py",
         "        stored = {name: stored[name] for name in (*self._ours, INSTALLATION) if name in stored}\n"
         '        _compare("the database", stored, self._ours)\n',
         '        _compare("the database", stored and dict.fromkeys(self._ours, "") | stored, self._ours)\n',
@@ -241,7 +245,7 @@ MUTATIONS = (
         "sessioncache/hot/reconciling.py",
         '            made.head_is_dirty |= marked and self.looked.revision("r") > sql.revision\n',
         "",
-        ("gaps/test_merge.py::test_what_sql_has_yet_to_know_of_a_merge_it_is_told_under_the_next_incarnation",),
+        ("both_tiers/test_merge.py::test_what_sql_has_yet_to_know_of_a_merge_it_is_told_under_the_next_incarnation",),
     ),
     Mutation(
         "a replaced incarnation comes back in Redis",
@@ -257,7 +261,7 @@ MUTATIONS = (
         _DURABLE + "fence.py",
         "    if known:\n        return Swap.REPLACED\n",
         "",
-        ("test_durable_fence.py::test_a_replaced_incarnation_never_comes_back",),
+        ("durable/test_fence.py::test_a_replaced_incarnation_never_comes_back",),
     ),
     Mutation(
         "fences swapped without comparing",
@@ -265,7 +269,7 @@ MUTATIONS = (
         _DURABLE + "fence.py",
         "return Swap.SWAPPED if current == old else Swap.MOVED",
         "return Swap.SWAPPED",
-        ("test_durable_fence.py::test_what_somebody_else_changed_has_moved",),
+        ("durable/test_fence.py::test_what_somebody_else_changed_has_moved",),
     ),
     Mutation(
         "no fence",
@@ -273,7 +277,7 @@ MUTATIONS = (
         _DURABLE + "flushing.py",
         "ours = [dirt for dirt in batch if fences.get(dirt.bucket) == dirt.incarnation]",
         "ours = list(batch)",
-        ("test_durable_flush.py::test_what_the_fence_does_not_name_is_left_out",),
+        ("durable/test_flush.py::test_what_the_fence_does_not_name_is_left_out",),
     ),
     Mutation(
         "the fence is not locked",
@@ -281,7 +285,7 @@ MUTATIONS = (
         _DURABLE + "fence.py",
         " ORDER BY bucket FOR SHARE",
         " ORDER BY bucket",
-        ("test_durable_flush.py::test_the_fence_cannot_move_before_the_flush_commits",),
+        ("durable/test_flush.py::test_the_fence_cannot_move_before_the_flush_commits",),
     ),
     Mutation(
         "SQL read without fence",
@@ -289,7 +293,7 @@ MUTATIONS = (
         _DURABLE + "reading.py",
         "    if strange:\n        raise FencedOff(strange)\n",
         "",
-        ("test_durable_reading.py::test_nothing_is_read_under_an_incarnation_that_the_fence_does_not_name",),
+        ("durable/test_reading.py::test_nothing_is_read_under_an_incarnation_that_the_fence_does_not_name",),
     ),
     Mutation(
         "merge takes an older SQL row",
@@ -358,7 +362,7 @@ MUTATIONS = (
     Mutation(
         "pressure by count off",
         "R18",
-        "sessioncache/pressure.py",
+        "sessioncache/coordination/backpressure.py",
         "return reading.dirty < self._max_dirty and reading.oldest_age < self._max_age",
         "return reading.oldest_age < self._max_age",
         (_PRESSURE + "test_above_the_limit_of_dirty_scopes_writes_are_refused_and_deletes_let_in",),
@@ -366,7 +370,7 @@ MUTATIONS = (
     Mutation(
         "pressure by age off",
         "R18",
-        "sessioncache/pressure.py",
+        "sessioncache/coordination/backpressure.py",
         "return reading.dirty < self._max_dirty and reading.oldest_age < self._max_age",
         "return reading.dirty < self._max_dirty",
         (_PRESSURE + "test_above_the_age_of_dirt_writes_are_refused",),
@@ -374,7 +378,7 @@ MUTATIONS = (
     Mutation(
         "pressure does not wait",
         "R18",
-        "sessioncache/pressure.py",
+        "sessioncache/coordination/backpressure.py",
         "if not self._waits or seconds_left() <= _PAUSE:",
         "if True:",
         (_PRESSURE + "test_a_write_that_waits_is_let_in_once_there_is_room",),
@@ -382,7 +386,7 @@ MUTATIONS = (
     Mutation(
         "deletes held back by pressure",
         "R18",
-        "sessioncache/handle.py",
+        "sessioncache/handle/base.py",
         "            if adds and not pressure.is_low:\n",
         "            if not pressure.is_low:\n",
         (_PRESSURE + "test_above_the_limit_of_dirty_scopes_writes_are_refused_and_deletes_let_in",),
@@ -393,63 +397,65 @@ MUTATIONS = (
         "sessioncache/hot/reconciling.py",
         "        made.marks = sorted(living - self.looked.marks)\n",
         "        made.marks = []\n",
-        ("gaps/test_restored.py::test_after_a_restored_backup_everything_hot_is_flushed_again",),
+        ("both_tiers/test_restored.py::test_after_a_restored_backup_everything_hot_is_flushed_again",),
     ),
     Mutation(
         "a restored database is believed",
         "R18",
-        "sessioncache/restoring.py",
+        "sessioncache/operations/reflush.py",
         "        await tiers.registrar.renew(every)\n",
         "        pass\n",
-        ("gaps/test_restored.py::test_what_was_flushed_before_the_restore_is_no_evidence_any_more",),
+        ("both_tiers/test_restored.py::test_what_was_flushed_before_the_restore_is_no_evidence_any_more",),
     ),
     Mutation(
         "the janitor does not see what SQL lacks",
         "R18",
-        "sessioncache/comparing.py",
+        "sessioncache/operations/audit.py",
         "    if _sql_lacks(content, stored):\n",
         "    if False:\n",
-        ("gaps/test_restored.py::test_the_janitor_has_flushed_again_what_sql_lost",),
+        ("both_tiers/test_restored.py::test_the_janitor_has_flushed_again_what_sql_lost",),
     ),
     Mutation(
         "a namespace is compared with its session's head",
         "R12",
-        "sessioncache/comparing.py",
+        "sessioncache/operations/audit.py",
         'newer = b"g" not in content.head and _updated',
         "newer = _updated",
-        ("gaps/test_namespaces.py::test_the_janitor_finds_nothing_amiss_in_a_clean_namespace",),
+        ("both_tiers/test_namespaces.py::test_the_janitor_finds_nothing_amiss_in_a_clean_namespace",),
     ),
     Mutation(
         "a namespace without a session is flushed again",
         "R14",
-        "sessioncache/comparing.py",
+        "sessioncache/operations/audit.py",
         "    if birth is None:  # of a session",
         "    if birth is None:\n        return False\n    if birth is None:  # of a session",
-        ("gaps/test_namespaces.py::test_the_janitor_drops_a_namespace_whose_session_is_a_tombstone_in_sql_alone",),
+        (
+            "both_tiers/test_namespaces.py::test_the_janitor_drops_a_namespace_whose_session_is_a_tombstone_in_sql_alone",
+        ),
     ),
     Mutation(
         "a namespace goes with its session's hash",
         "R12",
-        "sessioncache/comparing.py",
+        "sessioncache/operations/audit.py",
         "birth, deleted = encode_revision(stored.head.birth), stored.head.deleted or None",
         "birth, deleted = None, None",
-        ("gaps/test_namespaces.py::test_the_janitor_keeps_a_namespace_whose_living_session_is_not_hot",),
+        ("both_tiers/test_namespaces.py::test_the_janitor_keeps_a_namespace_whose_living_session_is_not_hot",),
     ),
     Mutation(
         "a loaded namespace is older than its session",
         "R3",
-        "sessioncache/hydration.py",
+        "sessioncache/coordination/hydration.py",
         "known=max(stored.known, birth)",
         "known=stored.known",
-        ("gaps/test_namespaces.py::test_a_namespace_that_was_loaded_is_not_older_than_its_session",),
+        ("both_tiers/test_namespaces.py::test_a_namespace_that_was_loaded_is_not_older_than_its_session",),
     ),
     Mutation(
         "a later clear shows nothing of an earlier one",
         "R11",
-        "sessioncache/durability.py",
+        "sessioncache/handle/flush_wait.py",
         "(cleared > whole and (in_force or evidence.oldest is None))",
         "(cleared > whole and evidence.oldest is None)",
-        ("gaps/test_clears.py::test_a_clear_is_shown_by_a_later_one_whatever_was_written_since",),
+        ("both_tiers/test_clears.py::test_a_clear_is_shown_by_a_later_one_whatever_was_written_since",),
     ),
     Mutation(
         "a fork that cannot be read has failed",
@@ -462,10 +468,10 @@ MUTATIONS = (
     Mutation(
         "what dies with a namespace's session is lost",
         "R11",
-        "sessioncache/durability.py",
+        "sessioncache/handle/flush_wait.py",
         "        one.marks = state.marks\n",
         "        pass\n",
-        ("gaps/test_namespaces.py::test_flush_waits_for_the_tombstone_of_a_session_whose_namespace_was_written",),
+        ("both_tiers/test_namespaces.py::test_flush_waits_for_the_tombstone_of_a_session_whose_namespace_was_written",),
     ),
     Mutation(
         "SQL learns of a session by its namespace",
@@ -473,7 +479,7 @@ MUTATIONS = (
         "sessioncache/hot/lua/dirt.lua",
         "if is_unborn(session) then",
         "if false then",
-        ("gaps/test_namespaces.py::test_a_session_is_not_in_sql_before_what_it_was_created_with",),
+        ("both_tiers/test_namespaces.py::test_a_session_is_not_in_sql_before_what_it_was_created_with",),
     ),
     Mutation(
         "a dead letter holds namespaces back",
@@ -481,7 +487,7 @@ MUTATIONS = (
         "sessioncache/hot/lua/dirt.lua",
         "return not next(letters_of(base, host, call('SMEMBERS', base .. 'd:' .. host), '.') or {})",
         "return true",
-        ("gaps/test_namespaces.py::test_a_namespace_is_flushed_where_its_session_has_a_dead_letter",),
+        ("both_tiers/test_namespaces.py::test_a_namespace_is_flushed_where_its_session_has_a_dead_letter",),
     ),
     Mutation(
         "a worker does not find a namespace in SQL",
@@ -489,6 +495,6 @@ MUTATIONS = (
         "sessioncache/hot/merging.py",
         "return Taken(replace(place, ref=ref, parents=parents(ref)),",
         "return Taken(replace(place, parents=parents(ref)),",
-        ("gaps/test_namespaces.py::test_a_worker_that_revalidates_a_namespace_takes_from_sql_what_redis_lost",),
+        ("both_tiers/test_namespaces.py::test_a_worker_that_revalidates_a_namespace_takes_from_sql_what_redis_lost",),
     ),
 )

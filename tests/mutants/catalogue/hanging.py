@@ -15,7 +15,7 @@ MUTATIONS = (
         _DURABLE + "transactions.py",
         "            await connection.invalidate()\n            raise DurableTierUnavailableError(\n",
         "            raise DurableTierUnavailableError(\n",
-        ("test_durable_engine.py::test_a_connection_that_answers_another_statement_is_used_no_more",),
+        ("durable/test_engine.py::test_a_connection_that_answers_another_statement_is_used_no_more",),
     ),
     Mutation(
         "an answer without rows to a transaction's first statement passes",
@@ -23,7 +23,7 @@ MUTATIONS = (
         _DURABLE + "transactions.py",
         "        (await connection.exec_driver_sql(_TIMEOUTS, given)).one()",
         "        await connection.exec_driver_sql(_TIMEOUTS, given)",
-        ("test_durable_engine.py::test_a_transaction_that_writes_meets_an_answer_without_rows_at_once",),
+        ("durable/test_engine.py::test_a_transaction_that_writes_meets_an_answer_without_rows_at_once",),
     ),
     Mutation(
         "a commit is cancelled at the server",
@@ -76,7 +76,7 @@ MUTATIONS = (
     Mutation(
         "a large reading counts as silence",
         "R10",
-        _DURABLE + "silence.py",
+        _DURABLE + "hang_detection.py",
         "        self._deaf = self._hears_one\n",
         "",
         (_HALF_OPEN + "test_a_reading_that_was_answered_takes_as_long_as_it_does",),
@@ -84,7 +84,7 @@ MUTATIONS = (
     Mutation(
         "a connection that lost its server is waited for as long as its caller likes, or for ever",
         "R10",
-        _DURABLE + "silence.py",
+        _DURABLE + "hang_detection.py",
         '    event.listen(heard.sync_engine, "before_cursor_execute", _asks)\n',
         "",
         (_NEXT + "[clock]", _NEXT + "[purge]"),
@@ -92,9 +92,9 @@ MUTATIONS = (
     Mutation(
         "a value that is refused makes statements small for everybody",
         "R10",
-        _DURABLE + "pieces.py",
+        _DURABLE + "statement_sizes.py",
         "        if seconds >= _LONG / 4:\n",
         "        if True:\n",
-        ("test_durable_flush.py::test_a_value_that_is_refused_makes_no_statement_smaller",),
+        ("durable/test_flush.py::test_a_value_that_is_refused_makes_no_statement_smaller",),
     ),
 )

@@ -7,8 +7,8 @@ from tests.mutants.mutation import Mutation
 _LUA = "sessioncache/hot/lua/"
 _SLOW = "races/test_slow_loads.py::"
 _TOKENS = "scripts/test_tokens.py::"
-_READINGS = "sessioncache/readings.py"
-_SHARED = "client/test_readings.py::"
+_READINGS = "sessioncache/coordination/read_coalescing.py"
+_SHARED = "client/test_read_coalescing.py::"
 
 MUTATIONS = (
     Mutation(
@@ -30,7 +30,7 @@ MUTATIONS = (
     Mutation(
         "a token is not renewed while SQL is read",
         "R13",
-        "sessioncache/hydration.py",
+        "sessioncache/coordination/hydration.py",
         "            with self._hot.kept(place, token):\n",
         "            if True:\n",
         (_SLOW + "test_a_loader_keeps_its_token_and_the_others_wait",),
@@ -54,7 +54,7 @@ MUTATIONS = (
     Mutation(
         "a loading has the deadline of who began it",
         "R13",
-        "sessioncache/loading.py",
+        "sessioncache/coordination/loading.py",
         "create_task(_run(load, progress), context=Context())",
         "create_task(load(progress))  # type: ignore[arg-type]",
         (_SLOW + "test_who_gives_up_does_not_end_the_loading",),
@@ -62,7 +62,7 @@ MUTATIONS = (
     Mutation(
         "a revalidation does not renew its token",
         "R13",
-        "sessioncache/revalidation.py",
+        "sessioncache/coordination/revalidation.py",
         "            with self._merging.kept(taken):\n",
         "            if True:\n",
         (_SLOW + "test_a_revalidation_keeps_its_token",),
@@ -105,7 +105,7 @@ MUTATIONS = (
         _LUA + "delete.lua",
         "if not holds_token(ctl, member, inc, ARGV[7]) then",
         "if false then",
-        ("gaps/test_cold_delete.py::test_a_cold_session_is_buried_under_its_token_only",),
+        ("both_tiers/test_cold_delete.py::test_a_cold_session_is_buried_under_its_token_only",),
     ),
     Mutation(
         "not found without token",
@@ -169,15 +169,15 @@ MUTATIONS = (
         "sessioncache/durable/reading.py",
         "if not row.deleted and row.revision > head.cleared]",
         "if not row.deleted]",
-        ("test_durable_reading.py::test_only_living_entries_are_read_but_all_count_for_what_is_known",),
+        ("durable/test_reading.py::test_only_living_entries_are_read_but_all_count_for_what_is_known",),
     ),
     Mutation(
         "a deleted session is hydrated",
         "R14",
-        "sessioncache/hydration.py",
+        "sessioncache/coordination/hydration.py",
         "if place.ref.kind is ScopeKind.SESSION and found.is_free:",
         "if place.ref.kind is ScopeKind.SESSION and found.stored is None:",
-        ("gaps/test_cold_delete.py::test_a_session_that_sql_knows_as_deleted_is_not_found",),
+        ("both_tiers/test_cold_delete.py::test_a_session_that_sql_knows_as_deleted_is_not_found",),
     ),
     Mutation(
         "a transaction for each cold scope",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_SWEEP, _WORKER = "sessioncache/hot/sweep.py", "workers/sessioncache_worker/"
-_IDLE = "rules/test_idle.py::"
+_SWEEP, _WORKER = "sessioncache/hot/poll.py", "workers/sessioncache_worker/"
+_IDLE = "worker/test_idle.py::"
 
 MUTATIONS = (
     Mutation(
         "a new subscription is no reason to look",
         "idle workers",
-        _WORKER + "wake.py",
+        _WORKER + "notifications.py",
         '        if message["type"] == "subscribe":\n            heard(None)\n',
         '        if message["type"] == "subscribe":\n            pass\n',
         (_IDLE + "test_a_client_that_subscribes_anew_by_itself_may_have_missed_something",),
@@ -19,7 +19,7 @@ MUTATIONS = (
     Mutation(
         "a wake-up channel may be silent for ever",
         "idle workers",
-        _WORKER + "wake.py",
+        _WORKER + "notifications.py",
         '        raise OSError("no answer to PING")\n',
         '        return {"type": "silence"}\n',
         (_IDLE + "test_a_connection_that_is_gone_without_a_word_is_made_anew",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutation import Mutation
 
 _LUA = "sessioncache/hot/lua/"
-_LARGE = "scripts/test_large_dirt.py::"
+_LARGE = "scripts/test_large_dirty_scopes.py::"
 
 MUTATIONS = (
     Mutation(
@@ -35,7 +35,7 @@ MUTATIONS = (
     Mutation(
         "a large scope is acknowledged in one script",
         "R8",
-        "sessioncache/hot/dirt.py",
+        "sessioncache/hot/dirty_fields.py",
         "    if count <= PIECE_ROWS and size <= PIECE_BYTES:\n",
         "    if True:\n",
         (_LARGE + "test_an_acknowledgement_in_pieces_leaves_nothing",),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_LEDGER, _STATE, _SESSION = "sessioncache/ledger.py", "sessioncache/state.py", "sessioncache/session.py"
+_LEDGER = "sessioncache/handle/unflushed_writes.py"
+_STATE = "sessioncache/handle/local_view.py"
+_SESSION = "sessioncache/session.py"
 _LATE = "unit/test_late_answers.py::test_r11_"
 _ANSWERS = "client/test_late_answers.py::test_"
-_KNOWN = "unit/test_known.py::test_"
+_KNOWN = "unit/test_local_view.py::test_"
 _ANY_ORDER = _LATE + "the_order_of_answers_does_not_matter"
 
 MUTATIONS = (
@@ -113,7 +115,7 @@ MUTATIONS = (
     Mutation(
         "what a clear or a delete did not find stays in the state",
         "R5",
-        "sessioncache/handle.py",
+        "sessioncache/handle/base.py",
         "                self._note_absent(scope, part.operations, done, began)\n",
         "",
         (_ANSWERS + "what_a_clear_or_a_delete_did_not_find_is_not_in_the_state",),

@@ -152,7 +152,7 @@ MUTATIONS = (
     Mutation(
         "a lease of an older incarnation is shown",
         "R17",
-        "sessioncache/hot/looking.py",
+        "sessioncache/hot/inspection.py",
         "if under == incarnation and 0 < left",
         "if 0 < left",
         ("cli/test_sessions.py::test_r17_the_lease_of_an_older_incarnation_is_not_shown",),
@@ -160,7 +160,7 @@ MUTATIONS = (
     Mutation(
         "a lease of an earlier life is shown",
         "R5",
-        "sessioncache/inspecting.py",
+        "sessioncache/operations/inspect.py",
         'is_held = sight.lease is not None and sight.lease[0] == private.own.head[b"b"]',
         "is_held = sight.lease is not None",
         ("cli/test_sessions.py::test_r5_the_lease_of_an_earlier_life_is_not_shown",),

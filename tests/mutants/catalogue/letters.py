@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutation import Mutation
 
 _LUA = "sessioncache/hot/lua/"
-_LETTERS, _SCRIPTS = "gaps/test_letters.py::", "scripts/test_letters.py::"
+_LETTERS, _SCRIPTS = "both_tiers/test_dead_letters.py::", "scripts/test_dead_letters.py::"
 _NAMESPACE = "test_r10_a_namespace_whose_record_is_refused_holds_up_neither_its_session_nor_others"
 _OLDER = "test_r10_a_letter_that_was_settled_after_the_file_that_redis_came_back_from_goes_by_itself"
 
@@ -69,10 +69,10 @@ MUTATIONS = (
     Mutation(
         "a record of a namespace that is refused is blamed on its session",
         "R10",
-        "workers/sessioncache_worker/poison.py",
+        "workers/sessioncache_worker/poison_messages.py",
         "if not dirt.holder or await self._takes(dirt.host, read_after):",
         "if not dirt.holder:",
-        ("rules/test_letters.py::" + _NAMESPACE,),
+        ("worker/test_dead_letters.py::" + _NAMESPACE,),
     ),
     Mutation(
         "a namespace does not rest when its record is refused",
@@ -104,7 +104,7 @@ MUTATIONS = (
         "workers/sessioncache_worker/janitor.py",
         "retried = await letters.retry_due([one % buckets for one in range(first, self._next_letters)], _RETRIED)",
         "retried = 0",
-        ("rules/test_letters.py::" + _OLDER,),
+        ("worker/test_dead_letters.py::" + _OLDER,),
     ),
     Mutation(
         "letters are tried again while SQL is away",
@@ -112,12 +112,12 @@ MUTATIONS = (
         "workers/sessioncache_worker/janitor.py",
         "            await self._tiers.durable.clock()  # while SQL is away nothing can be tried\n",
         "",
-        ("gaps/test_retained.py::test_no_letter_is_tried_again_while_sql_is_away",),
+        ("both_tiers/test_retained.py::test_no_letter_is_tried_again_while_sql_is_away",),
     ),
     Mutation(
         "letters are tried again and again",
         "R10",
-        "sessioncache/hot/letters.py",
+        "sessioncache/hot/dead_letters.py",
         "min(max(self.refused_at - self.revision, _FIRST_RETRY), _LAST_RETRY)",
         "_FIRST_RETRY",
         (_SCRIPTS + "test_a_letter_is_tried_again_by_itself_ever_more_rarely_and_once_a_day",),
@@ -125,7 +125,7 @@ MUTATIONS = (
     Mutation(
         "letters are tried again ever more rarely without end",
         "R10",
-        "sessioncache/hot/letters.py",
+        "sessioncache/hot/dead_letters.py",
         "min(max(self.refused_at - self.revision, _FIRST_RETRY), _LAST_RETRY)",
         "max(self.refused_at - self.revision, _FIRST_RETRY)",
         (_SCRIPTS + "test_a_letter_is_tried_again_by_itself_ever_more_rarely_and_once_a_day",),
@@ -133,7 +133,7 @@ MUTATIONS = (
     Mutation(
         "letters that are dated ahead wait",
         "R10",
-        "sessioncache/hot/letters.py",
+        "sessioncache/hot/dead_letters.py",
         "not 0 <= now - self.refused_at < pause",
         "now - self.refused_at >= pause",
         (_SCRIPTS + "test_a_letter_that_is_dated_ahead_is_tried_again",),
@@ -141,10 +141,13 @@ MUTATIONS = (
     Mutation(
         "letters of an older file stay",
         "R10",
-        "sessioncache/hot/letters.py",
+        "sessioncache/hot/dead_letters.py",
         "return self.older or not",
         "return not",
-        ("rules/test_letters.py::" + _OLDER, _SCRIPTS + "test_a_letter_of_an_older_incarnation_is_tried_again_at_once"),
+        (
+            "worker/test_dead_letters.py::" + _OLDER,
+            _SCRIPTS + "test_a_letter_of_an_older_incarnation_is_tried_again_at_once",
+        ),
     ),
     Mutation(
         "a letter holds for newer writes",
@@ -157,7 +160,7 @@ MUTATIONS = (
     Mutation(
         "poison takes its batch along",
         "R10",
-        "workers/sessioncache_worker/poison.py",
+        "workers/sessioncache_worker/poison_messages.py",
         "        names = {entry.key for entry in refused}\n",
         "        return FlushResult([])\n        names = {entry.key for entry in refused}\n",
         (_LETTERS + "test_what_is_flushed_with_poison_is_durable_at_once",),

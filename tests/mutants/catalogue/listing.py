@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_LISTING, _PRELUDE = "sessioncache/listing.py", "sessioncache/hot/lua/prelude.lua"
+_LISTING, _PRELUDE = "sessioncache/operations/list.py", "sessioncache/hot/lua/prelude.lua"
 _PAGES, _UNFLUSHED = "client/test_pages.py::", "scripts/test_unflushed.py::"
 
 MUTATIONS = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.mutants.mutation import Mutation
 
 _LUA = "sessioncache/hot/lua/"
-_OLD = "gaps/test_old_lives.py::test_"
-_ONCE = "scripts/test_once.py::test_"
+_OLD = "both_tiers/test_old_lives.py::test_"
+_ONCE = "scripts/test_idempotency.py::test_"
 _LEASES = "scripts/test_leases.py::test_"
-_TEMP = "gaps/test_temp.py::test_"
-_RETENTION = "rules/test_retention.py::test_"
+_TEMP = "both_tiers/test_temp.py::test_"
+_RETENTION = "worker/test_retention.py::test_"
 _USAGE = "scripts/test_usage.py::test_"
 _MEMORY = "unit/test_memory_cache.py::test_"
 _CLAIMS = "scripts/test_claims.py::test_"
@@ -86,7 +86,7 @@ MUTATIONS = (
         "sessioncache/hot/lua/forget.lua",
         "if which and ops == ARGV[3] then",
         "if false then",
-        ("scripts/test_once.py::test_a_bucket_that_falls_silent_forgets_all_ids",),
+        ("scripts/test_idempotency.py::test_a_bucket_that_falls_silent_forgets_all_ids",),
     ),
     Mutation(
         "what passed before a call makes operation ids older",
@@ -94,7 +94,7 @@ MUTATIONS = (
         "sessioncache/hot/lua/forget.lua",
         "if which and ops == ARGV[3] then",
         "if which and ARGV[3] ~= '' then",
-        ("scripts/test_once.py::test_what_passed_before_a_call_makes_ids_no_older",),
+        ("scripts/test_idempotency.py::test_what_passed_before_a_call_makes_ids_no_older",),
     ),
     Mutation(
         "a silent bucket's operation ids grow old by the clock of Redis",
@@ -102,7 +102,7 @@ MUTATIONS = (
         "sessioncache/hot/lua/forget.lua",
         "  age = age + tonumber(ARGV[4])\n",
         "  age = age + now() - tonumber(string.match(ops, '|(%d+)|'))\n",
-        ("scripts/test_once.py::test_in_a_silent_bucket_an_id_lives_its_lifetime_when_the_clock_is_set[86400]",),
+        ("scripts/test_idempotency.py::test_in_a_silent_bucket_an_id_lives_its_lifetime_when_the_clock_is_set[86400]",),
     ),
     Mutation(
         "a bucket is looked at once in a pass",
@@ -110,7 +110,7 @@ MUTATIONS = (
         "workers/sessioncache_worker/janitor.py",
         "deque(maxlen=_LOOKS)",
         "deque(maxlen=1)",
-        ("rules/test_idle.py::test_r4_the_janitor_looks_at_each_bucket_in_several_turns_one_after_the_other",),
+        ("worker/test_idle.py::test_r4_the_janitor_looks_at_each_bucket_in_several_turns_one_after_the_other",),
     ),
     Mutation(
         "tokens and leases of an older incarnation stay",
@@ -131,7 +131,7 @@ MUTATIONS = (
     Mutation(
         "the revision runs ahead of the state",
         "R5",
-        "sessioncache/state.py",
+        "sessioncache/handle/local_view.py",
         "if layer.revision == done.values_before:",
         "if True:",
         (_SEEN,),
@@ -139,7 +139,7 @@ MUTATIONS = (
     Mutation(
         "the revision stays where it was read",
         "R5",
-        "sessioncache/state.py",
+        "sessioncache/handle/local_view.py",
         "if layer.revision == done.values_before:",
         "if False:",
         (_SEEN,),
@@ -235,7 +235,7 @@ MUTATIONS = (
     Mutation(
         "what a handle does is no use",
         "R14",
-        "sessioncache/handle.py",
+        "sessioncache/handle/base.py",
         "        if self._in_use is not None and self._tiers.usage.needed:\n",
         "        if False:\n",
         (
@@ -278,7 +278,7 @@ MUTATIONS = (
     Mutation(
         "use that is noted while a session is found to be unused does not save it",
         "R14",
-        "sessioncache/deletion.py",
+        "sessioncache/operations/delete.py",
         "if self._unused is not None and found.stored.head.revision > self._unused.head:",
         "if False:",
         (_RETENTION + "a_session_that_is_used_while_it_is_found_to_be_unused_is_kept",),

@@ -5,7 +5,11 @@ from __future__ import annotations
 from tests.mutants.mutation import Mutation
 
 _LUA, _DURABLE, _WORKER = "sessioncache/hot/lua/", "sessioncache/durable/", "workers/sessioncache_worker/"
-_OUTAGES, _ISOLATION, _LETTERS = "rules/test_outages.py::", "unit/test_isolation.py::", "scripts/test_letters.py::"
+_OUTAGES, _ISOLATION, _LETTERS = (
+    "worker/test_outages.py::",
+    "unit/test_isolation.py::",
+    "scripts/test_dead_letters.py::",
+)
 _ENDS, _HANGING = "faults/test_worker_ends.py::", "faults/test_hanging_database.py::"
 
 MUTATIONS = (
@@ -20,7 +24,7 @@ MUTATIONS = (
     Mutation(
         "a commit that hangs is waited for as long as a large flush",
         "R10",
-        _DURABLE + "silence.py",
+        _DURABLE + "hang_detection.py",
         '    event.listen(heard.sync_engine, "commit", _ends_it)\n',
         "",
         (_HANGING + "test_r10_a_flush_tells_soon_that_the_database_does_not_answer",),
@@ -28,18 +32,18 @@ MUTATIONS = (
     Mutation(
         "what a transaction does between its statements counts as silence",
         "R10",
-        _DURABLE + "silence.py",
+        _DURABLE + "hang_detection.py",
         "        self._ends = math.inf\n\n    def ends_it",
         "        pass\n\n    def ends_it",
-        ("unit/test_silence.py::test_statements_may_take_long_together_and_what_lies_between_them_longer",),
+        ("unit/test_hang_detection.py::test_statements_may_take_long_together_and_what_lies_between_them_longer",),
     ),
     Mutation(
         "a large statement on a slow link counts as silence",
         "R10",
-        _DURABLE + "silence.py",
+        _DURABLE + "hang_detection.py",
         " + size / _BYTES\n",
         "\n",
-        ("unit/test_silence.py::test_a_large_statement_has_the_time_that_a_slow_link_takes_for_it",),
+        ("unit/test_hang_detection.py::test_a_large_statement_has_the_time_that_a_slow_link_takes_for_it",),
     ),
     Mutation(
         "a part is read before it can be committed",
@@ -49,7 +53,7 @@ MUTATIONS = (
         "            read_after = await self._clock_before()\n            batch = await self.read(scopes)\n",
         "        read_after = await self._clock_before()\n        batch = await self.read(scopes)\n"
         "        async with self._beside:\n",
-        ("gaps/test_parts.py::test_the_dirt_of_a_part_is_read_when_it_can_be_committed",),
+        ("both_tiers/test_parts.py::test_the_dirt_of_a_part_is_read_when_it_can_be_committed",),
     ),
     Mutation(
         "a missing right makes letters",
@@ -142,10 +146,10 @@ MUTATIONS = (
     Mutation(
         "a scope that was refused something fails batch after batch",
         "R10",
-        _WORKER + "poison.py",
+        _WORKER + "poison_messages.py",
         "        self._tell(dirt)\n",
         "",
-        ("gaps/test_letters.py::test_what_was_refused_fails_no_batch_when_it_is_written_again",),
+        ("both_tiers/test_dead_letters.py::test_what_was_refused_fails_no_batch_when_it_is_written_again",),
     ),
     Mutation(
         "scopes that were refused something are remembered without end",
@@ -177,7 +181,7 @@ MUTATIONS = (
         "migrations/sessioncache_migrations/locks.py",
         "set_config('lock_timeout', '200ms', true)",
         "set_config('lock_timeout', '0', true)",
-        ("test_migrations.py::test_columns_are_added_beside_those_who_read",),
+        ("packaging/test_migrations.py::test_columns_are_added_beside_those_who_read",),
     ),
     Mutation(
         "an upgrade asks for a lock as often as ever",
@@ -185,7 +189,7 @@ MUTATIONS = (
         "migrations/sessioncache_migrations/locks.py",
         "        pause = min(2 * pause, _LONGEST_PAUSE)\n",
         "",
-        ("test_migrations.py::test_an_upgrade_waits_ever_more_rarely_and_names_who_is_in_the_way",),
+        ("packaging/test_migrations.py::test_an_upgrade_waits_ever_more_rarely_and_names_who_is_in_the_way",),
     ),
     Mutation(
         "an upgrade says nothing of who is in the way",
@@ -193,7 +197,7 @@ MUTATIONS = (
         "migrations/sessioncache_migrations/locks.py",
         "        if tries == _TRIES:\n",
         "        if False:\n",
-        ("test_migrations.py::test_an_upgrade_waits_ever_more_rarely_and_names_who_is_in_the_way",),
+        ("packaging/test_migrations.py::test_an_upgrade_waits_ever_more_rarely_and_names_who_is_in_the_way",),
     ),
     Mutation(
         "an upgrade holds up who reads the view",
@@ -201,7 +205,7 @@ MUTATIONS = (
         "migrations/sessioncache_migrations/versions/0005_flushed.py",
         'execute_soon(_view("CREATE OR REPLACE", _OF_A_SESSION, _RECORD), locks="sessioncache_entries")',
         'op.execute(_view("CREATE OR REPLACE", _OF_A_SESSION, _RECORD))',
-        ("test_migrations.py::test_the_view_is_replaced_beside_those_who_read_it",),
+        ("packaging/test_migrations.py::test_the_view_is_replaced_beside_those_who_read_it",),
     ),
     Mutation(
         "an upgrade holds up who reads rows",
@@ -209,7 +213,7 @@ MUTATIONS = (
         "migrations/sessioncache_migrations/versions/0003_given_at.py",
         'execute_soon(f"ALTER TABLE {_TABLE} ADD COLUMN IF NOT EXISTS given_at BIGINT", locks=_TABLE)',
         'op.execute(f"ALTER TABLE {_TABLE} ADD COLUMN IF NOT EXISTS given_at BIGINT")',
-        ("test_migrations.py::test_columns_are_added_beside_those_who_read[0002-state-%state%ADD COLUMN%]",),
+        ("packaging/test_migrations.py::test_columns_are_added_beside_those_who_read[0002-state-%state%ADD COLUMN%]",),
     ),
     Mutation(
         "an upgrade says nothing of roles that lack rights on its new tables",
@@ -222,7 +226,7 @@ MUTATIONS = (
     Mutation(
         "an empty Redis takes an installation over without a word",
         "R18",
-        "sessioncache/installation.py",
+        "sessioncache/coordination/installation.py",
         "            await self._tell_of_takeover()\n",
         "            pass\n",
         ("client/test_installation.py::test_an_empty_redis_that_takes_an_installation_over_is_told",),
@@ -230,10 +234,10 @@ MUTATIONS = (
     Mutation(
         "each bucket that may have been forgotten is a line",
         "R17",
-        "sessioncache/registrar.py",
+        "sessioncache/coordination/fencing.py",
         "if forgetful and self._telling is None:",
         "if forgetful:",
-        ("unit/test_registrar.py::test_buckets_that_come_one_by_one_are_summed_up",),
+        ("unit/test_fencing.py::test_buckets_that_come_one_by_one_are_summed_up",),
     ),
     Mutation(
         "each scope that cannot be flushed is a line",
@@ -262,7 +266,7 @@ MUTATIONS = (
     Mutation(
         "a deletion that may be refused like its letter is not told",
         "R10",
-        "sessioncache/letters.py",
+        "sessioncache/operations/dead_letters.py",
         "        if row is None:\n",
         "        if False:\n",
         ("cli/test_console.py::test_whoever_names_one_letter_does_not_drop_others",),
@@ -273,7 +277,7 @@ MUTATIONS = (
         "migrations/sessioncache_migrations/versions/0005_flushed.py",
         "    while last is not None:\n",
         "    if last is not None:\n",
-        ("test_migrations.py::test_namespaces_that_there_are_are_recorded_batch_by_batch",),
+        ("packaging/test_migrations.py::test_namespaces_that_there_are_are_recorded_batch_by_batch",),
     ),
     Mutation(
         "an upgrade without rights is told to upgrade",
@@ -302,7 +306,7 @@ MUTATIONS = (
     Mutation(
         "a helper that fails stays away",
         "R9",
-        _WORKER + "helpers.py",
+        _WORKER + "background_tasks.py",
         "            self._note(name, job)\n",
         "            self._note(name, job)\n            return\n",
         (_OUTAGES + "test_r10_a_helper_that_fails_is_told_once_started_again_and_seen",),
@@ -313,7 +317,7 @@ MUTATIONS = (
         _DURABLE + "transactions.py",
         'await connection.execution_options(isolation_level="READ COMMITTED")',
         'await connection.execution_options(isolation_level="READ COMMITTED", postgresql_readonly=False)',
-        ("test_durable_engine.py::test_r10_a_database_that_is_set_read_only_is_left_alone",),
+        ("durable/test_engine.py::test_r10_a_database_that_is_set_read_only_is_left_alone",),
     ),
     Mutation(
         "a reading leaves its connection set to write",
@@ -321,15 +325,17 @@ MUTATIONS = (
         _DURABLE + "transactions.py",
         'await connection.execution_options(isolation_level="REPEATABLE READ")',
         'await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)',
-        ("test_durable_engine.py::test_r10_a_database_that_is_set_read_only_is_left_alone",),
+        ("durable/test_engine.py::test_r10_a_database_that_is_set_read_only_is_left_alone",),
     ),
     Mutation(
         "scripts are told once more at most",
         "R4",
-        "sessioncache/hot/link.py",
+        "sessioncache/hot/client.py",
         "for each in (False, True):",
         "for each in (False,):",
-        ("client/test_lines.py::test_r4_scripts_that_are_forgotten_between_two_calls_of_one_exchange_are_told_again",),
+        (
+            "client/test_connections.py::test_r4_scripts_that_are_forgotten_between_two_calls_of_one_exchange_are_told_again",
+        ),
     ),
     Mutation(
         "a scope without a head is still claimed",
@@ -366,15 +372,15 @@ MUTATIONS = (
     Mutation(
         "flush tells nothing of a head that is refused",
         "R11",
-        "sessioncache/durability.py",
+        "sessioncache/handle/flush_wait.py",
         "    if state.headless and not pending.settled(state):\n",
         "    if False:\n",
-        ("rules/test_letters.py::test_r10_a_head_that_is_refused_is_told_retried_dropped_and_holds_nobody_up",),
+        ("worker/test_dead_letters.py::test_r10_a_head_that_is_refused_is_told_retried_dropped_and_holds_nobody_up",),
     ),
     Mutation(
         "statements are not cut",
         "R10",
-        _DURABLE + "pieces.py",
+        _DURABLE + "statement_sizes.py",
         "            piece = rows[at : at + self.rows]\n",
         "            piece = rows[at:]\n",
         (_OUTAGES + "test_r10_a_scope_that_takes_longer_than_a_statement_may_is_flushed_beside_the_others",),
@@ -425,7 +431,7 @@ MUTATIONS = (
         "workers/sessioncache_worker/janitor.py",
         " DamagedValueError):\n            continue\n",
         " DamagedValueError):\n            return\n",
-        ("gaps/test_retained.py::test_an_outage_of_sql_leaves_the_janitor_its_other_duties",),
+        ("both_tiers/test_retained.py::test_an_outage_of_sql_leaves_the_janitor_its_other_duties",),
     ),
     Mutation(
         "a duty that fails ends the janitor's turn",
@@ -433,6 +439,6 @@ MUTATIONS = (
         "workers/sessioncache_worker/janitor.py",
         "            errors.append(error)\n",
         "            raise\n",
-        ("gaps/test_retained.py::test_a_duty_that_fails_is_reported_and_starves_no_other",),
+        ("both_tiers/test_retained.py::test_a_duty_that_fails_is_reported_and_starves_no_other",),
     ),
 )

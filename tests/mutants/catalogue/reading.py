@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_LINE = "sessioncache/hot/line.py"
-_STATE = "sessioncache/state.py"
+_LINE = "sessioncache/hot/connection.py"
+_STATE = "sessioncache/handle/local_view.py"
 _READ = "sessioncache/hot/lua/read.lua"
 _REFUSALS = "client/test_refusals.py::test_"
-_LINES = "client/test_lines.py::test_"
+_LINES = "client/test_connections.py::test_"
 _LARGE = "client/test_large_answers.py::test_"
-_KNOWN = "unit/test_known.py::test_"
+_KNOWN = "unit/test_local_view.py::test_"
 _UNCHANGED = "client/test_unchanged.py"
 
 MUTATIONS = (
@@ -20,7 +20,7 @@ MUTATIONS = (
         "sessioncache/durable/schema.py",
         '    return literal_column(f"{table.name}.deleted")\n',
         "    return table.c.deleted\n",
-        ("test_durable_reading.py::test_sqlite_enters_the_partial_indexes",),
+        ("durable/test_reading.py::test_sqlite_enters_the_partial_indexes",),
     ),
     Mutation(
         "a replica is asked for what may be old",
@@ -49,7 +49,7 @@ MUTATIONS = (
     Mutation(
         "what is refused is tried until the end",
         "R15",
-        "sessioncache/tiers.py",
+        "sessioncache/coordination/tiers.py",
         "stop=lambda state: out_of_time(state) or _is_final(state)",
         "stop=out_of_time",
         (_REFUSALS + "a_replica_is_told_as_one_after_a_few_tries",),
@@ -57,7 +57,7 @@ MUTATIONS = (
     Mutation(
         "a refusal is tried until the end",
         "R15",
-        "sessioncache/tiers.py",
+        "sessioncache/coordination/tiers.py",
         "not _may_repeat(first) or is_final(first, 1) or",
         "not _may_repeat(first) or",
         (_REFUSALS + "r15_a_refusal_is_asked_for_once",),
@@ -65,7 +65,7 @@ MUTATIONS = (
     Mutation(
         "a last try that runs out of time hides the cause",
         "R18",
-        "sessioncache/tiers.py",
+        "sessioncache/coordination/tiers.py",
         "        except (HotTierUnavailableError, DurableTierUnavailableError):\n",
         "        except HotTierUnavailableError:\n",
         ("client/test_tries.py::test_a_last_try_that_runs_out_of_time_does_not_hide_why_the_database_is_away",),
@@ -73,7 +73,7 @@ MUTATIONS = (
     Mutation(
         "a demoted primary is asked for ever",
         "R17",
-        "sessioncache/hot/link.py",
+        "sessioncache/hot/client.py",
         "                if isinstance(answer, ELSEWHERE):\n",
         "                if isinstance(answer, RedisConnectionError):\n",
         (_REFUSALS + "r17_a_demoted_primary_is_left_by_reads_and_writes",),
@@ -81,7 +81,7 @@ MUTATIONS = (
     Mutation(
         "what was executed is taken for not executed",
         "R4",
-        "sessioncache/hot/link.py",
+        "sessioncache/hot/client.py",
         'unanswered("Redis stopped serving a connection") if place else not_served(answer)',
         "not_served(answer)",
         ("unit/test_served.py",),
@@ -105,7 +105,7 @@ MUTATIONS = (
     Mutation(
         "a demoted primary is listened to for ever",
         "R17",
-        "sessioncache/hot/link.py",
+        "sessioncache/hot/client.py",
         "        for tell in self._left:\n            tell()\n",
         "",
         (_REFUSALS + "r17_workers_and_watches_leave_a_demoted_primary",),
@@ -113,7 +113,7 @@ MUTATIONS = (
     Mutation(
         "a silent replica is listened to",
         "R17",
-        "sessioncache/hot/listening.py",
+        "sessioncache/hot/subscriptions.py",
         '                raise OSError("the server has become a replica")\n',
         "                pass\n",
         (_REFUSALS + "r17_a_watch_alone_notices_that_its_server_has_become_a_replica",),
@@ -233,7 +233,7 @@ MUTATIONS = (
     Mutation(
         "ledgers of what left Redis stay",
         "memory",
-        "sessioncache/durability.py",
+        "sessioncache/handle/flush_wait.py",
         "            async for one, evidence in _evidence(tiers, outlived):\n",
         "            async for one, evidence in _evidence(tiers, []):\n",
         ("client/test_remembered.py::test_what_is_durable_is_forgotten_after_redis_forgot_everything",),
@@ -260,7 +260,7 @@ MUTATIONS = (
         "sessioncache/durable/reading.py",
         "    many = min(_KEYS, max(1, len(asked) * _MOST // max(1, size)))\n",
         "    many = max(1, len(asked))\n",
-        ("test_durable_reading.py::test_r11_evidence_of_one_large_scope_is_read_in_parts",),
+        ("durable/test_reading.py::test_r11_evidence_of_one_large_scope_is_read_in_parts",),
     ),
     Mutation(
         "keys that are not asked for are told apart with a parameter each",
@@ -268,12 +268,12 @@ MUTATIONS = (
         "sessioncache/durable/reading.py",
         "    rows = await connection.execute(living)\n",
         "    rows = await connection.execute(living.where(_STATE.key.not_in(mine)))\n",
-        ("test_durable_reading.py::test_r11_evidence_of_more_keys_than_a_statement_has_parameters",),
+        ("durable/test_reading.py::test_r11_evidence_of_more_keys_than_a_statement_has_parameters",),
     ),
     Mutation(
         "each reading tries to note its use while Redis refuses writes",
         "outages",
-        "sessioncache/usage.py",
+        "sessioncache/coordination/usage.py",
         "            tiers.usage.put_off()\n",
         "            pass\n",
         ("unit/test_usage.py::test_while_redis_refuses_writes_a_note_is_tried_now_and_then",),
@@ -281,7 +281,7 @@ MUTATIONS = (
     Mutation(
         "who waits for Redis is told of SQL",
         "outages",
-        "sessioncache/loading.py",
+        "sessioncache/coordination/loading.py",
         "        if self._asks_sql:\n",
         "        if True:\n",
         ("unit/test_loading.py::test_a_revalidation_that_waits_for_redis_names_redis",),
@@ -289,7 +289,7 @@ MUTATIONS = (
     Mutation(
         "who waits for SQL is told of Redis",
         "outages",
-        "sessioncache/revalidation.py",
+        "sessioncache/coordination/revalidation.py",
         "                with progress.asking_sql():\n                    more, asked",
         "                if True:\n                    more, asked",
         ("unit/test_loading.py::test_a_revalidation_that_waits_for_sql_names_sql",),
@@ -297,7 +297,7 @@ MUTATIONS = (
     Mutation(
         "who waits for another process is told of SQL",
         "outages",
-        "sessioncache/loading.py",
+        "sessioncache/coordination/loading.py",
         "        if self._is_behind:\n            return held_elsewhere()\n",
         "",
         ("unit/test_loading.py::test_a_load_that_waits_for_another_process_says_so",),
@@ -321,7 +321,7 @@ MUTATIONS = (
     Mutation(
         "a large request goes with the small ones",
         "large answers",
-        "sessioncache/hot/link.py",
+        "sessioncache/hot/client.py",
         "is_large or sum(map(len, packed)) > LARGE",
         "is_large",
         (_LARGE + "a_large_request_goes_over_a_connection_of_its_own",),
@@ -345,7 +345,7 @@ MUTATIONS = (
     Mutation(
         "a late connection is used again",
         "shared pipelines",
-        "sessioncache/hot/link.py",
+        "sessioncache/hot/client.py",
         "                line.retire()  # the next one may be better\n",
         "",
         (_LINES + "after_a_time_out_the_next_call_has_another_connection",),
@@ -353,7 +353,7 @@ MUTATIONS = (
     Mutation(
         "what was sent is sent again without being asked",
         "R4",
-        "sessioncache/hot/link.py",
+        "sessioncache/hot/client.py",
         "                if exchange.sent:\n",
         "                if False:\n",
         (_LINES + "a_cut_connection_ends_every_call_that_was_sent_over_it",),
@@ -412,7 +412,9 @@ MUTATIONS = (
         "sessioncache/hot/reconciling.py",
         "            made.revision = max(made.revision, self.top + 1)\n",
         "            pass\n",
-        ("gaps/test_merge.py::test_whoever_holds_a_scope_that_was_merged_in_the_same_incarnation_reads_it_again",),
+        (
+            "both_tiers/test_merge.py::test_whoever_holds_a_scope_that_was_merged_in_the_same_incarnation_reads_it_again",
+        ),
     ),
     Mutation(
         "a reading of the whole meets temp: keys of an earlier life",
@@ -420,7 +422,7 @@ MUTATIONS = (
         _READ,
         "    if h[1] ~= birth then reply[part + 1] = {inc}\n",
         "    if not h[1] then reply[part + 1] = {inc}\n",
-        ("gaps/test_temp.py::test_temp_keys_of_an_earlier_life_are_not_met_by_a_reading_of_the_whole",),
+        ("both_tiers/test_temp.py::test_temp_keys_of_an_earlier_life_are_not_met_by_a_reading_of_the_whole",),
     ),
     Mutation(
         "what was merged is forgotten with its eviction",
@@ -428,7 +430,7 @@ MUTATIONS = (
         "sessioncache/hot/reconciling.py",
         "            made.head_is_dirty |= not self.deleted\n",
         "",
-        ("gaps/test_merge.py::test_a_scope_that_was_merged_and_evicted_is_another_than_it_was_before",),
+        ("both_tiers/test_merge.py::test_a_scope_that_was_merged_and_evicted_is_another_than_it_was_before",),
     ),
     Mutation(
         "what is older is never believed",
@@ -449,10 +451,10 @@ MUTATIONS = (
     Mutation(
         "who asks when all readings have ended waits in vain",
         "R13",
-        "sessioncache/readings.py",
+        "sessioncache/coordination/read_coalescing.py",
         "            self._running -= 1\n",
         "            asyncio.get_running_loop().call_soon(setattr, self, '_running', self._running - 1)\n",
-        ("client/test_readings.py::test_who_asks_just_when_all_transactions_have_ended_is_read_too",),
+        ("client/test_read_coalescing.py::test_who_asks_just_when_all_transactions_have_ended_is_read_too",),
     ),
     Mutation(
         "a merged reading mixes two moments",

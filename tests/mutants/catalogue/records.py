@@ -63,7 +63,7 @@ MUTATIONS = (
     Mutation(
         "dates counted at a hydration",
         "R12",
-        "sessioncache/hydration.py",
+        "sessioncache/coordination/hydration.py",
         "sum(json_size(entry.text) for entry in stored.entries)",
         "sum(len(entry.text) for entry in stored.entries)",
         (_CLIENT + "test_a_flush_an_eviction_and_a_hydration_keep_records_as_they_are",),
@@ -95,7 +95,7 @@ MUTATIONS = (
     Mutation(
         "a record that was left out is shown",
         "R2",
-        "sessioncache/handle.py",
+        "sessioncache/handle/base.py",
         "            if not done.changed:\n",
         "            if False:\n",
         ("conformance/test_memory.py::TestRecords::test_an_older_record_changes_nothing",),
@@ -103,9 +103,9 @@ MUTATIONS = (
     Mutation(
         "a record that was left out has to be durable",
         "R11",
-        "sessioncache/ledger.py",
+        "sessioncache/handle/unflushed_writes.py",
         '    if operation.code == b"R" and result == 0:\n        return None\n',
         "",
-        ("unit/test_ledger.py::test_a_record_that_was_left_out_is_not_remembered",),
+        ("unit/test_unflushed_writes.py::test_a_record_that_was_left_out_is_not_remembered",),
     ),
 )

@@ -6,15 +6,15 @@ from tests.mutants.mutation import Mutation
 
 _RULES, _MERGING = "sessioncache/hot/reconciling.py", "scripts/test_older_tiers.py::"
 _FLUSHING, _BULK, _READING = (f"sessioncache/durable/{name}.py" for name in ("flushing", "bulk", "reading"))
-_OLDER, _HEADS = "rules/test_older_sql.py::", "test_durable_restored.py::"
-_RESTORED = "rules/test_restored.py::"
-_PRIMARIES = "gaps/test_two_primaries.py"
+_OLDER, _HEADS = "worker/test_older_sql.py::", "durable/test_restored.py::"
+_RESTORED = "worker/test_restored.py::"
+_PRIMARIES = "both_tiers/test_two_primaries.py"
 
 MUTATIONS = (
     Mutation(
         "what is renewed on command counts as forgotten",
         "R17",
-        "sessioncache/registrar.py",
+        "sessioncache/coordination/fencing.py",
         "before not in (found[b].before, unusable.get(b))",
         "before != found[b].before",
         ("cli/test_doctor.py::test_db_restored_does_not_make_it_seem_that_redis_forgot_something",),
@@ -198,7 +198,7 @@ MUTATIONS = (
     Mutation(
         "db restored believes an older hash",
         "R18",
-        "sessioncache/restoring.py",
+        "sessioncache/operations/reflush.py",
         "await (tiers.registrar.look(every) if adopted else tiers.registrar.register(every))",
         "pass",
         ("faults/test_older_copies.py::test_db_restored_takes_what_sql_has_newer_before_it_stamps[valkey-sqlite]",),
@@ -206,15 +206,15 @@ MUTATIONS = (
     Mutation(
         "the janitor does not see that SQL has forgotten",
         "R18",
-        "sessioncache/comparing.py",
+        "sessioncache/operations/audit.py",
         'stored.head.flushed < _revision(content, b"f") or',
         "False or",
-        ("gaps/test_restored.py::test_the_janitor_finds_that_a_scope_without_keys_was_forgotten",),
+        ("both_tiers/test_restored.py::test_the_janitor_finds_that_a_scope_without_keys_was_forgotten",),
     ),
     Mutation(
         "what was stamped anew shows a clear",
         "R11",
-        "sessioncache/durability.py",
+        "sessioncache/handle/flush_wait.py",
         "(cleared > whole and (in_force or evidence.oldest is None))",
         "cleared > whole",
         (_RESTORED + "test_r11_a_clear_that_redis_lost_is_not_shown_by_what_was_stamped_anew",),
@@ -222,7 +222,7 @@ MUTATIONS = (
     Mutation(
         "what was stamped anew holds a clear",
         "R11",
-        "sessioncache/durability.py",
+        "sessioncache/handle/flush_wait.py",
         "return cleared > pending.whole and content.entries.keys() <= pending.entries.keys()",
         "return cleared > pending.whole",
         (_RESTORED + "test_r11_a_clear_that_redis_lost_is_not_shown_by_what_was_stamped_anew",),
@@ -238,15 +238,17 @@ MUTATIONS = (
     Mutation(
         "a namespace has what was flushed in an earlier life",
         "R18",
-        "sessioncache/hydration.py",
+        "sessioncache/coordination/hydration.py",
         "stored.head.flushed if stored.head.flushed >= birth else 0",
         "stored.head.flushed",
-        ("gaps/test_namespaces.py::test_what_was_flushed_of_a_namespace_in_an_earlier_life_is_not_awaited_in_sql",),
+        (
+            "both_tiers/test_namespaces.py::test_what_was_flushed_of_a_namespace_in_an_earlier_life_is_not_awaited_in_sql",
+        ),
     ),
     Mutation(
         "a namespace whose session was evicted is never marked",
         "R18",
-        "sessioncache/restoring.py",
+        "sessioncache/operations/reflush.py",
         "            await tiers.hydrator.hydrate([host])\n",
         "            pass\n",
         (_RESTORED + "test_r18_a_namespace_whose_session_was_evicted_is_marked_with_it",),
@@ -254,7 +256,7 @@ MUTATIONS = (
     Mutation(
         "what could not be marked counts as marked",
         "R18",
-        "sessioncache/restoring.py",
+        "sessioncache/operations/reflush.py",
         "    if left:\n        told",
         "    if False:\n        told",
         (_RESTORED + "test_r18_what_cannot_be_marked_ends_with_an_error",),
@@ -262,7 +264,7 @@ MUTATIONS = (
     Mutation(
         "a namespace without a session is tried for ever",
         "R18",
-        "sessioncache/restoring.py",
+        "sessioncache/operations/reflush.py",
         "        await tiers.backlog.scrub(place, LARGEST)\n        return []\n",
         "        return [host, place]\n",
         (_RESTORED + "test_r18_a_namespace_whose_session_is_in_neither_tier_is_told_and_dropped",),
@@ -353,14 +355,14 @@ MUTATIONS = (
         "sessioncache/durable/schema.py",
         '"h.session_id", _RECORD, _OF_A_SESSION)',
         '"h.session_id")',
-        ("test_migrations.py",),
+        ("packaging/test_migrations.py",),
     ),
     Mutation(
         "a namespace that is loaded forgets what was cleared of it",
         "R14",
-        "sessioncache/hydration.py",
+        "sessioncache/coordination/hydration.py",
         "cleared = max(birth - 1, stored.head.cleared) if is_same else birth - 1",
         "cleared = birth - 1",
-        ("gaps/test_clears.py::test_a_namespace_that_is_loaded_knows_what_was_cleared_of_it",),
+        ("both_tiers/test_clears.py::test_a_namespace_that_is_loaded_knows_what_was_cleared_of_it",),
     ),
 )

@@ -129,7 +129,7 @@ _LIVES = (
     Mutation(
         "rows of an earlier life hydrated into a namespace",
         "R14",
-        "sessioncache/hydration.py",
+        "sessioncache/coordination/hydration.py",
         "living = [entry for entry in stored.entries if entry.revision >= birth]",
         "living = list(stored.entries)",
         (_CLIENT + "test_a_new_life_has_no_namespaces_of_the_old_one",),
@@ -268,7 +268,7 @@ _HEADS = (
     Mutation(
         "a tombstone of a session proves nothing of its namespaces",
         "R11",
-        "sessioncache/durability.py",
+        "sessioncache/handle/flush_wait.py",
         "    await _add_marks_of_hosts(tiers, asked)\n",
         "",
         (_CLIENT + "test_flush_waits_for_the_tombstone_of_a_session_whose_namespace_was_written",),
@@ -319,7 +319,7 @@ _FORKED = (
     Mutation(
         "a fork misses the namespaces that only SQL has",
         "R12",
-        "sessioncache/forking.py",
+        "sessioncache/operations/fork.py",
         "stored = [] if spaces.none_yet else await self._tiers.durable.namespaces(self._parent.ref)",
         "stored: list[str] = []",
         ("client/test_forks.py::test_a_fork_has_all_that_is_private_to_its_parent",),

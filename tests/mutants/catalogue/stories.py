@@ -33,7 +33,7 @@ MUTATIONS = (
     Mutation(
         "what a loader knows of deletions is not noted",
         "R14",
-        "sessioncache/hydration.py",
+        "sessioncache/coordination/hydration.py",
         'fields[b"p"] = fields[b"r"]',
         'fields[b"p"] = encode_revision(0)',
         (
@@ -84,7 +84,7 @@ MUTATIONS = (
     Mutation(
         "the command adopts what is of an older incarnation",
         "R18",
-        "sessioncache/revalidation.py",
+        "sessioncache/coordination/revalidation.py",
         'if before is not None and seen.is_whole(before.get(taken.place.ref.bucket, "")):',
         "if before is not None:",
         (_story("an older Redis, and the command"),),
@@ -95,6 +95,6 @@ MUTATIONS = (
         "sessioncache/durable/flushing.py",
         "rows = _living_spaces(ours, heads) if is_doubtful else prepared_rows",
         "rows = prepared_rows",
-        ("test_durable_restored.py::test_late_dirt_of_a_deleted_session_is_no_older_database",),
+        ("durable/test_restored.py::test_late_dirt_of_a_deleted_session_is_no_older_database",),
     ),
 )

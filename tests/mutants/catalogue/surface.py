@@ -30,7 +30,7 @@ MUTATIONS = (
     Mutation(
         "that a key has another value is no change",
         "R5",
-        "sessioncache/state.py",
+        "sessioncache/handle/local_view.py",
         "        self.changes += 1\n        layer.put(key, value)\n",
         "        layer.put(key, value)\n",
         (_THREADS + "test_the_state_is_handed_on_as_long_as_it_is_the_same",),
@@ -38,7 +38,7 @@ MUTATIONS = (
     Mutation(
         "that a scope was read is no change",
         "R5",
-        "sessioncache/state.py",
+        "sessioncache/handle/local_view.py",
         "        self.changes += 1\n        self._layers[scope], self._merged",
         "        self._layers[scope], self._merged",
         (_THREADS + "test_the_state_is_handed_on_as_long_as_it_is_the_same",),
@@ -92,7 +92,7 @@ MUTATIONS = (
         "sessioncache/durable/engine.py",
         'if dialect == "postgresql" and _is_torn(parsed, url):',
         "if False:",
-        ("test_durable_engine.py::test_a_password_that_is_not_escaped_is_refused_and_not_shown",),
+        ("durable/test_engine.py::test_a_password_that_is_not_escaped_is_refused_and_not_shown",),
     ),
     Mutation(
         "tables that may not be read hide the right that is lacking",
@@ -113,7 +113,7 @@ MUTATIONS = (
     Mutation(
         "an access list is taken for an outage",
         "R10",
-        "sessioncache/cli/faults.py",
+        "sessioncache/cli/exit_codes.py",
         "advice = _FORBIDDEN if is_forbidden(error) else _REDIS_AWAY",
         "advice = _REDIS_AWAY",
         ("cli/test_missing_rights.py::test_what_an_access_list_denies_is_no_outage",),
@@ -121,7 +121,7 @@ MUTATIONS = (
     Mutation(
         "a cluster is let in",
         "R18",
-        "sessioncache/installation.py",
+        "sessioncache/coordination/installation.py",
         'if "cluster" in (server.get("redis_mode"), server.get("server_mode")):',
         "if False:",
         (_CAUSES + "test_a_redis_in_cluster_mode_is_refused",),
@@ -145,7 +145,7 @@ MUTATIONS = (
     Mutation(
         "a created session lacks what is shared",
         "R12",
-        "sessioncache/creation.py",
+        "sessioncache/operations/create.py",
         "{KeyScope.SESSION: [], **{scope: [] for scope in _SHARED}}",
         "{KeyScope.SESSION: []}",
         ("client/test_created_state.py::test_what_is_cold_is_read_from_sql_first",),
@@ -161,7 +161,7 @@ MUTATIONS = (
     Mutation(
         "a fork that cannot be read is made",
         "R12",
-        "sessioncache/forking.py",
+        "sessioncache/operations/fork.py",
         "spaces(self._parent, self._birth, self._shared)",
         "spaces(self._parent, self._birth)",
         ("client/test_created_state.py::test_nothing_is_created_or_forked_whose_state_cannot_be_read",),
@@ -169,7 +169,7 @@ MUTATIONS = (
     Mutation(
         "damaged values raise what the decoder raises",
         "R19",
-        "sessioncache/values.py",
+        "sessioncache/primitives/values.py",
         "with suppress(ValueError, RecursionError):",
         "with suppress():",
         ("client/test_damaged.py::test_whoever_reads_it_is_told_session_and_key",),
@@ -177,7 +177,7 @@ MUTATIONS = (
     Mutation(
         "a damaged Infinity is a number",
         "R19",
-        "sessioncache/values.py",
+        "sessioncache/primitives/values.py",
         "json.loads(text, parse_constant=_refuse_constant)",
         "json.loads(text)",
         ("client/test_damaged.py::test_whoever_reads_it_is_told_session_and_key",),
@@ -185,7 +185,7 @@ MUTATIONS = (
     Mutation(
         "workers do not hear how long scopes stay",
         "R15",
-        "sessioncache/tiers.py",
+        "sessioncache/coordination/tiers.py",
         "        if told and told.isdigit():\n",
         "        if False:\n",
         ("client/test_memory.py::test_what_was_flushed_stays_as_long_as_a_cache_said",),
@@ -201,7 +201,7 @@ MUTATIONS = (
     Mutation(
         "an expected revision is taken as it is",
         "R20",
-        "sessioncache/values.py",
+        "sessioncache/primitives/values.py",
         "    if not 0 <= given <= LARGEST:\n",
         "    if False:\n",
         (_ODD,),
@@ -209,7 +209,7 @@ MUTATIONS = (
     Mutation(
         "a flush may wait for ever",
         "R11",
-        "sessioncache/deadline.py",
+        "sessioncache/primitives/deadline.py",
         "or not isinstance(value, (int, float)) or not least <= value <= most:",
         "or not isinstance(value, (int, float)):",
         (_ODD,),
@@ -217,7 +217,7 @@ MUTATIONS = (
     Mutation(
         "what is no mapping is asked for its items",
         "R19",
-        "sessioncache/values.py",
+        "sessioncache/primitives/values.py",
         "    if not isinstance(given, Mapping):\n",
         "    if False:\n",
         (_ODD,),
@@ -225,7 +225,7 @@ MUTATIONS = (
     Mutation(
         "an empty variable means the embedded default",
         "R18",
-        "sessioncache/connecting.py",
+        "sessioncache/coordination/connecting.py",
         'if text == "":',
         "if False:",
         ("client/test_connecting.py::test_a_place_that_is_set_but_empty_is_refused",),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_ARGUMENTS = "sessioncache/arguments.py"
-_REPLIES = "sessioncache/replies.py"
+_ARGUMENTS = "sessioncache/tool/arguments.py"
+_REPLIES = "sessioncache/tool/replies.py"
 _WRONG = "tool/test_arguments.py::test_what_is_wrong_is_refused_by_name"
 
 MUTATIONS = (
@@ -116,7 +116,7 @@ MUTATIONS = (
     Mutation(
         "a new ledger a call",
         "R11",
-        "sessioncache/tool.py",
+        "sessioncache/tool/state_tool.py",
         "known.pop(name, None) or session.namespace(name)",
         "session.namespace(name)",
         ("tool/test_tool.py::test_a_long_loop_leaves_no_more_to_flush_than_its_namespaces",),

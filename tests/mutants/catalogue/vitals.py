@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutation import Mutation
 
 _VITALS = "sessioncache/hot/lua/vitals.lua"
-_TESTS = "client/test_vitals.py::"
+_TESTS = "client/test_metrics.py::"
 
 MUTATIONS = (
     Mutation(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.mutants.mutation import Mutation
 
 _LUA = "sessioncache/hot/lua/"
-_WATCH = "sessioncache/watching.py"
-_LISTEN = "sessioncache/hot/listening.py"
-_CLIENT = "client/test_watching.py::"
-_ENDS = "client/test_watching_ends.py::"
+_WATCH = "sessioncache/watch.py"
+_LISTEN = "sessioncache/hot/subscriptions.py"
+_CLIENT = "client/test_watch.py::"
+_ENDS = "client/test_watch_ends.py::"
 _SUITE = "conformance/test_valkey_sqlite.py::TestWatching::"
 
 MUTATIONS = (
@@ -98,7 +98,7 @@ MUTATIONS = (
         _WATCH,
         "                await self._tiers.listener.catch_up()\n",
         "                pass\n",
-        ("client/test_watching_ends.py::test_what_is_on_its_way_while_a_task_looks_is_not_missed",),
+        ("client/test_watch_ends.py::test_what_is_on_its_way_while_a_task_looks_is_not_missed",),
     ),
     Mutation(
         "another installation on the same server is heard",

@@ -37,21 +37,21 @@ MUTATIONS = (
         for what, file, guard, other, test in (
             (
                 "never too large",
-                "sessioncache/handle.py",
+                "sessioncache/handle/base.py",
                 "        check_call(changes.values())\n",
                 "",
                 "conformance/test_memory.py::TestLimits::test_one_call_changes_at_most_2000_keys",
             ),
             (
                 "measured scope by scope",
-                "sessioncache/limits.py",
+                "sessioncache/hot/limits.py",
                 "check_size(sum(map(len, changes)), ",
                 "check_size(max(map(len, changes)), ",
                 "unit/test_limits.py::test_all_scopes_of_a_call_count_together",
             ),
             (
                 "noted however large it is",
-                "sessioncache/batch_calls.py",
+                "sessioncache/batch/calls.py",
                 "        check_size(len(kept) + len(gone), size)\n",
                 "",
                 "conformance/test_memory.py::TestLimits::test_a_call_of_a_batch_is_refused_where_it_is_noted",
@@ -149,15 +149,15 @@ MUTATIONS = (
     Mutation(
         "hydrate ignores what SQL knew",
         "R3",
-        "sessioncache/hydration.py",
+        "sessioncache/coordination/hydration.py",
         'fields[b"r"] = encode_revision(stored.known)',
         'fields[b"r"] = encode_revision(stored.head.revision)',
-        ("gaps/test_hydrated_revisions.py::test_a_write_after_a_hydrate_is_above_all_that_was_purged",),
+        ("both_tiers/test_hydrated_revisions.py::test_a_write_after_a_hydrate_is_above_all_that_was_purged",),
     ),
     Mutation(
         "unpadded revisions",
         "R3",
-        "sessioncache/revisions.py",
+        "sessioncache/primitives/revisions.py",
         ".translate(_FROM_STANDARD)[-DIGITS:]",
         '.translate(_FROM_STANDARD).lstrip(b"-")',
         ("unit/test_revisions.py::test_digits_are_ordered_as_the_numbers_are",),
@@ -168,7 +168,7 @@ MUTATIONS = (
         _LUA + "prelude.lua",
         "  for _ = 1, 9 do\n    local d = n % 64",
         "  while n > 0 do\n    local d = n % 64",
-        ("gaps/test_hydrated_revisions.py::test_a_revision_has_nine_digits_however_early_the_clock",),
+        ("both_tiers/test_hydrated_revisions.py::test_a_revision_has_nine_digits_however_early_the_clock",),
     ),
     Mutation(
         "digits compared by the locale",
@@ -181,10 +181,10 @@ MUTATIONS = (
     Mutation(
         "blind retry",
         "R4",
-        "sessioncache/hot/once.py",
+        "sessioncache/hot/idempotency.py",
         'args = build((_new_id() if under else b"", under, LIFETIME))',
         'args = build((b"", under, LIFETIME))',
-        ("gaps/test_once.py::test_a_call_whose_answer_was_lost_is_applied_once",),
+        ("both_tiers/test_idempotency.py::test_a_call_whose_answer_was_lost_is_applied_once",),
     ),
     Mutation(
         "operation not remembered",
@@ -192,7 +192,7 @@ MUTATIONS = (
         _LUA + "prelude.lua",
         "  call('HSET', base .. 'ops:' .. which, op, type(reply) == 'string' and reply or cjson.encode(reply))\n",
         "",
-        ("gaps/test_once.py::test_a_call_whose_answer_was_lost_is_applied_once",),
+        ("both_tiers/test_idempotency.py::test_a_call_whose_answer_was_lost_is_applied_once",),
     ),
     Mutation(
         "delete forgets its operation",
@@ -200,7 +200,7 @@ MUTATIONS = (
         _LUA + "delete.lua",
         "remember(ctl, base, ARGV[3], ops, tonumber(ARGV[5]), told or reply)\n",
         "",
-        ("gaps/test_once.py::test_a_delete_whose_answer_was_lost_says_that_the_session_existed",),
+        ("both_tiers/test_idempotency.py::test_a_delete_whose_answer_was_lost_says_that_the_session_existed",),
     ),
     Mutation(
         "refusal not remembered",
@@ -208,7 +208,7 @@ MUTATIONS = (
         _LUA + "writing.lua",
         "  remember(first.ctl, first.base, OPERATION, first.ops, LIFETIME, told)\n",
         "",
-        ("gaps/test_once.py::test_a_copy_of_a_refused_call_that_comes_late_changes_nothing",),
+        ("both_tiers/test_idempotency.py::test_a_copy_of_a_refused_call_that_comes_late_changes_nothing",),
     ),
     Mutation(
         "one generation of operations",
@@ -216,7 +216,9 @@ MUTATIONS = (
         _LUA + "prelude.lua",
         " or call('HGET', base .. 'ops:1', op))",
         ")",
-        ("gaps/test_once.py::test_an_operation_is_remembered_for_its_lifetime_whichever_generation_it_fell_into",),
+        (
+            "both_tiers/test_idempotency.py::test_an_operation_is_remembered_for_its_lifetime_whichever_generation_it_fell_into",
+        ),
     ),
     Mutation(
         "repeat across incarnations",
@@ -224,7 +226,7 @@ MUTATIONS = (
         _LUA + "writing.lua",
         "  if inc ~= UNDER then return {'incarnation', inc} end\n",
         "",
-        ("gaps/test_once.py::test_a_call_is_not_repeated_in_another_incarnation",),
+        ("both_tiers/test_idempotency.py::test_a_call_is_not_repeated_in_another_incarnation",),
     ),
     Mutation(
         "delete repeated across incarnations",
@@ -232,7 +234,7 @@ MUTATIONS = (
         _LUA + "delete.lua",
         "if ARGV[3] ~= '' and ARGV[4] ~= inc then return {'incarnation', inc} end\n",
         "",
-        ("gaps/test_once.py::test_a_delete_is_not_repeated_in_another_incarnation",),
+        ("both_tiers/test_idempotency.py::test_a_delete_is_not_repeated_in_another_incarnation",),
     ),
     Mutation(
         "no birth check on write",
@@ -264,7 +266,7 @@ MUTATIONS = (
         _LUA + "writing.lua",
         "p.fresh = h[3] ~= session.birth",
         "p.fresh = false",
-        ("gaps/test_temp.py::test_temp_keys_of_an_earlier_life_are_not_met_by_a_write",),
+        ("both_tiers/test_temp.py::test_temp_keys_of_an_earlier_life_are_not_met_by_a_write",),
     ),
     Mutation(
         "no tombstone of a key",
@@ -308,7 +310,7 @@ MUTATIONS = (
     Mutation(
         "entries at last cleared are read",
         "R14",
-        "sessioncache/hot/calls.py",
+        "sessioncache/hot/messages.py",
         "        if cleared == ZERO:\n",
         "        if True:\n",
         (_LIVES + "test_an_entry_at_last_cleared_is_not_read",),
@@ -364,10 +366,10 @@ MUTATIONS = (
     Mutation(
         "temp: keys taken for the session's",
         "R16",
-        "sessioncache/names.py",
+        "sessioncache/primitives/names.py",
         "return Key(KeyScope.TEMP,",
         "return Key(KeyScope.SESSION,",
-        ("gaps/test_temp.py::test_temp_values_never_reach_sql",),
+        ("both_tiers/test_temp.py::test_temp_values_never_reach_sql",),
     ),
     Mutation(
         "temp: keys outlive their session",
@@ -380,9 +382,9 @@ MUTATIONS = (
     Mutation(
         "a repeat that another password turns away passes for a refusal",
         "R4",
-        "sessioncache/hot/once.py",
+        "sessioncache/hot/idempotency.py",
         "MemoryFullError, ConfigurationError, DamagedValueError):",
         "MemoryFullError, DamagedValueError):",
-        ("rules/test_once.py::test_r4_a_repeat_that_meets_another_password_leaves_the_outcome_unknown",),
+        ("worker/test_idempotency.py::test_r4_a_repeat_that_meets_another_password_leaves_the_outcome_unknown",),
     ),
 )

@@ -1,0 +1,205 @@
+"""Hydration: a scope that is not hot is loaded from SQL, whole, under a token (R12, R13)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from sessioncache.coordination.fencing import Registrar
+from sessioncache.coordination.loading import Loadings, Progress, held_elsewhere
+from sessioncache.coordination.read_coalescing import Readings
+from sessioncache.durable.messages import FencedOff
+from sessioncache.errors import HotTierUnavailableError
+from sessioncache.hot.layout import Place, fields_of, user_field
+from sessioncache.hot.messages import Gone, Token, TokenLost, Unready
+from sessioncache.hot.tier import HotTier
+from sessioncache.primitives.deadline import seconds_left
+from sessioncache.primitives.entries import Head, StoredScope
+from sessioncache.primitives.revisions import decode_revision, encode_revision
+from sessioncache.primitives.scopes import ScopeKind
+from sessioncache.primitives.timestamps import json_size
+
+if TYPE_CHECKING:
+    from sessioncache.durable.tier import DurableTier
+
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 0.1
+"""Most seconds between two looks at a scope that another process is loading: at first, and after long waiting."""
+_CHUNK_BYTES = 1024 * 1024
+_CHUNK_FIELDS = 500
+
+
+class Found(NamedTuple):
+    """What SQL has of a scope, as long as the token is held."""
+
+    token: bytes
+    stored: StoredScope
+    birth: bytes = b""
+    """Of a namespace: of the session that it was read for."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a session may be created under this id."""
+        return self.stored.absent or self.stored.head.deleted
+
+    @property
+    def known(self) -> int:
+        """The largest revision that SQL knows of it."""
+        return self.stored.known
+
+
+class Hydrator:
+    """Loads scopes from SQL into the hot tier."""
+
+    def __init__(self, hot: HotTier, durable: DurableTier, registrar: Registrar) -> None:
+        self._hot = hot
+        self._readings = Readings(durable)
+        self._registrar = registrar
+        self._loadings = Loadings()
+
+    async def hydrate(self, places: Sequence[Place]) -> None:
+        """Load each scope, or wait until somebody else has; raises Gone for a session that is in neither tier.
+
+        Returns also where things changed meanwhile: the caller tries its call again.  Sessions come first: nothing is
+        loaded beside one that does not exist.
+        """
+        sessions = [place for place in places if place.ref.kind is ScopeKind.SESSION]
+        for place in sessions:
+            await self._share(place)
+        await asyncio.gather(*(self._share(place) for place in places if place not in sessions))
+
+    async def _share(self, place: Place) -> None:
+        """Calls of this process that want the same scope wait for one loading of it, and share its outcome."""
+        await self._loadings.share(place, lambda progress: self._load(place, progress))
+
+    async def _load(self, place: Place, progress: Progress) -> None:
+        async with AsyncExitStack() as reading:
+            found = await reading.enter_async_context(self._reading(place, progress))
+            if found is None:
+                return
+            if place.ref.kind is ScopeKind.SESSION and found.is_free:
+                await self._hot.confirm_absent(place, found.token)
+                raise Gone
+            await self._install(place, found)
+
+    async def find(self, place: Place) -> Found | None:
+        """What SQL has of a scope, under a token that stays held; None: try again, it may be hot now.
+
+        For calls that bring a hash into being by themselves: a create where the id is free, a delete, an erasure.
+        """
+        async with self._reading(place, Progress()) as found:
+            return found
+
+    async def install(self, place: Place, found: Found) -> None:
+        """Bring a session into being after all."""
+        with suppress(TokenLost):
+            await self._install(place, found)
+
+    @asynccontextmanager
+    async def _reading(self, place: Place, progress: Progress) -> AsyncIterator[Found | None]:
+        """What SQL has of a scope, under a token; None where the scope is hot, or things changed meanwhile.
+
+        The token is given back where the block fails.
+        """
+        taken = await self._token(place, progress)
+        if taken is None:
+            yield None
+            return
+        token, is_used = taken.value, False
+        try:
+            with self._hot.kept(place, token):
+                with progress.asking_sql():
+                    stored = await self._readings.read(place.ref, taken.incarnation.decode())
+                yield Found(token, stored, taken.birth)
+            is_used = True
+        except FencedOff as fenced:
+            with progress.asking_sql():
+                await self._registrar.register(fenced.buckets)
+            yield None
+        except TokenLost:
+            pass
+        finally:
+            if not is_used:
+                await self.release(place, token)
+
+    async def _token(self, place: Place, progress: Progress) -> Token | None:
+        """The token, once nobody else has it; None: the scope is hot by now."""
+        pause, taken = _FIRST_PAUSE, await self._hot.take_token(place)
+        with progress.behind_another():
+            while isinstance(taken, float):
+                if seconds_left() <= 0:
+                    raise held_elsewhere()
+                await asyncio.sleep(min(taken, random.uniform(pause / 4, pause)))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                taken = await self._hot.take_token(place)
+        return taken
+
+    async def release(self, place: Place, token: bytes) -> None:
+        """Give a token back that was not used, so that nobody waits for a loader that failed or was cancelled."""
+        with suppress(TokenLost, Unready, HotTierUnavailableError):
+            await self._hot.confirm_absent(place, token)
+
+    async def aclose(self) -> None:
+        """End what is under way."""
+        await self._loadings.aclose()
+        await self._readings.aclose()
+
+    async def _install(self, place: Place, found: Found) -> None:
+        stored = found.stored
+        if found.birth:
+            stored = _of_life(stored, decode_revision(found.birth))
+        chunks = list(_chunks(_fields(place, stored)))
+        for chunk in chunks[:-1]:
+            await self._hot.stage(place, found.token, chunk, birth=found.birth)
+        staged = sum(map(len, chunks[:-1])) // 2
+        await self._hot.install(place, found.token, chunks[-1], staged=staged, birth=found.birth)
+
+
+def _of_life(stored: StoredScope, birth: int) -> StoredScope:
+    """A namespace as it is in the life of its session that began at `birth`."""
+    living = [entry for entry in stored.entries if entry.revision >= birth]
+    flushed = stored.head.flushed if stored.head.flushed >= birth else 0
+    is_same = stored.head.birth == birth and not stored.head.deleted
+    cleared = max(birth - 1, stored.head.cleared) if is_same else birth - 1
+    head = replace(stored.head, birth=birth, cleared=cleared, flushed=flushed)
+    return StoredScope(head, living, known=max(stored.known, birth))
+
+
+def _fields(place: Place, stored: StoredScope) -> list[tuple[bytes, bytes]]:
+    """Fields and values of the hash; the scope revision counts all that SQL knew (R3)."""
+    flat = fields_of(_named(place, stored.head), place.ref.kind)
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    if place.ref.kind is ScopeKind.NAMESPACE:
+        fields[b"d"] = place.parents
+        fields[b"v"] = encode_revision(stored.head.values_revision)
+    fields[b"r"] = encode_revision(stored.known)
+    fields[b"p"] = fields[b"r"]  # what SQL knew and is not here was deleted, or it was purged
+    fields[b"n"] = b"%d" % len(stored.entries)
+    fields[b"z"] = b"%d" % sum(json_size(entry.text) for entry in stored.entries)
+    pairs = [(user_field(entry.key), encode_revision(entry.revision) + entry.text) for entry in stored.entries]
+    return [*pairs, *fields.items()]
+
+
+def _named(place: Place, head: Head) -> Head:
+    """The head with the identity that was asked for: SQL may have blanked it (an erased user who is back)."""
+    ref = place.ref
+    if ref.kind is ScopeKind.SESSION:
+        return head
+    return replace(head, org=ref.org, app=ref.app, user=ref.user, session=ref.session, namespace=ref.namespace)
+
+
+def _chunks(pairs: list[tuple[bytes, bytes]]) -> Iterator[list[bytes]]:
+    """Pieces that Redis takes without blocking others for long."""
+    chunk: list[bytes] = []
+    size = 0
+    for name, value in pairs:
+        if len(chunk) >= 2 * _CHUNK_FIELDS or (size + len(value) > _CHUNK_BYTES and chunk):
+            yield chunk
+            chunk, size = [], 0
+        chunk += (name, value)
+        size += len(value)
+    yield chunk

@@ -1,0 +1,205 @@
+"""Revalidation: what Redis still has of a scope and what SQL has are brought together (R17)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sessioncache.coordination.fencing import Registrar
+from sessioncache.coordination.loading import Loadings, Progress
+from sessioncache.durable.messages import FencedOff
+from sessioncache.hot.backlog import Backlog
+from sessioncache.hot.faults import damaged
+from sessioncache.hot.layout import Place
+from sessioncache.hot.merging import Merging, Taken
+from sessioncache.hot.messages import Damaged, Need, Unready
+from sessioncache.hot.reconciling import Looked, Merged, MoreNeededError, reconcile, stamp_anew
+
+if TYPE_CHECKING:
+    from sessioncache.durable.tier import DurableTier
+
+logger = logging.getLogger(__name__)
+
+_WAIT = 0.02
+"""Most seconds between two looks at a scope that another process is at."""
+_AT_ONCE = 128
+"""Scopes that are brought together at a time: one reading of SQL, few round trips to Redis."""
+_MOST = 16 * 1024 * 1024
+"""Bytes of scopes that are brought together at a time: they are held in memory, as SQL has them and as they become."""
+
+_Job = tuple[Taken, Looked, Merged]
+_Asked = tuple[Taken, Looked, int]
+"""With the revision above which SQL is asked for its rows."""
+
+
+class Revalidator:
+    """Settles hashes of an older incarnation, and those that were flagged."""
+
+    def __init__(self, merging: Merging, durable: DurableTier, registrar: Registrar, backlog: Backlog) -> None:
+        self._merging = merging
+        self._durable = durable
+        self._registrar = registrar
+        self._backlog = backlog
+        self._loadings = Loadings()
+
+    async def revalidate(self, place: Place) -> None:
+        """Make one attempt; returns also where another process is at work or was faster: the caller tries again.
+
+        Calls of this process that want the same scope wait for one attempt.  Unready where something else has to be
+        made ready first, DamagedValueError where nothing can be done.
+        """
+        await self._loadings.share(place, lambda progress: self._revalidate(place, progress))
+
+    async def aclose(self) -> None:
+        """End what is under way."""
+        await self._loadings.aclose()
+
+    async def _revalidate(self, place: Place, progress: Progress) -> None:
+        taken: Taken | float | Unready | Damaged | int | None
+        (taken,) = await self._merging.take_tokens([place])
+        if isinstance(taken, Taken):
+            taken = (await self._settle([taken], progress)).get(place.hash)
+        elif isinstance(taken, float):
+            await asyncio.sleep(min(taken, random.uniform(_WAIT / 4, _WAIT)))
+        if isinstance(taken, Unready):
+            raise taken
+        if isinstance(taken, Damaged):
+            raise damaged(taken, [place.ref.member], place.ref.session)
+
+    async def revalidate_all(self, places: Sequence[Place]) -> dict[bytes, Damaged]:
+        """Make one attempt at each of many scopes; leaves out those that others are at, or that are not ready.
+
+        Returns which (by their hashes) are damaged: nothing else is held up by them.
+        """
+        found: dict[bytes, Damaged] = {}
+        for at in range(0, len(places), _AT_ONCE):
+            part = places[at : at + _AT_ONCE]
+            taken = await self._merging.take_tokens(part)
+            settled = await self._settle([one for one in taken if isinstance(one, Taken)], Progress())
+            found |= {place.hash: one for place, one in zip(part, taken, strict=True) if isinstance(one, Damaged)}
+            found |= {name: one for name, one in settled.items() if isinstance(one, Damaged)}
+        return found
+
+    async def stamp(
+        self, places: Sequence[Place], before: Mapping[int, str], marked: list[int]
+    ) -> tuple[list[Place], list[tuple[Place, Place]]]:
+        """Stamp what lives of scopes above all that SQL has.
+
+        Returns those that are still to be done: those that others are at, and namespaces whose session is not hot, each
+        with that session.  `before`: the incarnation of each bucket until just now, of which the hashes are whole:
+        nothing is taken from SQL for them.  What is of another one is revalidated first; what is of the new one has
+        been.  The marks of each scope are added to `marked`; what is damaged is left out.
+        """
+        left: list[Place] = []
+        cold: list[tuple[Place, Place]] = []
+        for at in range(0, len(places), _AT_ONCE):
+            part = places[at : at + _AT_ONCE]
+            taken = await self._merging.take_tokens(part)
+            settled = await self._settle([one for one in taken if isinstance(one, Taken)], Progress(), before)
+            marked += [marks for marks in settled.values() if isinstance(marks, int) and marks]
+            for place, one in zip(part, taken, strict=True):
+                outcome = settled.get(place.hash) if isinstance(one, Taken) else one
+                if isinstance(outcome, Damaged):
+                    logger.error("scope %s is not marked, since it is damaged: %s", place.ref.member, outcome.cause)
+                elif isinstance(one, Unready) and one.need is Need.COLD:
+                    cold.append((place, one.places[0]))
+                elif one is not None and not isinstance(outcome, int):
+                    left.append(place)
+        return left, cold
+
+    async def _settle(
+        self, taken: Sequence[Taken], progress: Progress, before: Mapping[int, str] | None = None
+    ) -> dict[bytes, int | Damaged]:
+        """Bring scopes together with what SQL has, as many at once as are not too large.
+
+        Returns hash -> marks that are left of those that were settled, and which are damaged.
+        """
+        settled: dict[bytes, int | Damaged] = {}
+        try:
+            with self._merging.kept(taken):
+                for part in _fitting(taken):
+                    await self._settle_part(part, progress, before, settled)
+        except FencedOff as fenced:
+            with progress.asking_sql():
+                await self._registrar.register(fenced.buckets)
+        finally:
+            unused = [one for one in taken if not isinstance(settled.get(one.place.hash), int)]
+            if unused:
+                await self._merging.release(unused)
+        return settled
+
+    async def _settle_part(
+        self,
+        taken: Sequence[Taken],
+        progress: Progress,
+        before: Mapping[int, str] | None,
+        settled: dict[bytes, int | Damaged],
+    ) -> None:
+        looks = dict(zip(taken, await self._merging.look(taken), strict=True))
+        settled |= {one.place.hash: looked for one, looked in looks.items() if isinstance(looked, Damaged)}
+        seen = [(one, looked) for one, looked in looks.items() if isinstance(looked, Looked)]
+        jobs, asked = _whole_apart(seen, before)
+        while jobs or asked:
+            if asked:
+                with progress.asking_sql():
+                    more, asked = await self._reconciled(asked, anew=before is not None)
+                jobs += more
+            left = await self._merging.carry_out(jobs)
+            done = [(job, marks) for job, marks in zip(jobs, left, strict=True) if marks is not None]
+            settled |= {taken.place.hash: marks for (taken, _, _), marks in done}
+            if before is None:
+                await self._report([made for (_, _, made), marks in done if isinstance(marks, int)])
+            jobs = []
+
+    async def _reconciled(self, asked: Sequence[_Asked], *, anew: bool) -> tuple[list[_Job], list[_Asked]]:
+        """What is to be done to as many scopes as SQL tells of at a time, and what is still to be asked."""
+        stored = await self._durable.read_changes(
+            [(taken.place.ref, taken.incarnation, since) for taken, _, since in asked]
+        )
+        jobs: list[_Job] = []
+        left = list(asked[len(stored) :])
+        for (taken, seen, _), known in zip(asked, stored, strict=False):
+            try:
+                jobs.append((taken, seen, reconcile(taken.place.ref.kind, seen, known, anew=anew)))
+            except MoreNeededError:
+                left.append((taken, seen, 0))
+        return jobs, left
+
+    async def _report(self, made: Sequence[Merged]) -> None:
+        forgotten = sum(one.forgot for one in made)
+        if forgotten:
+            await self._backlog.note_older()
+            logger.error(
+                "SQL has less than was flushed of %d scopes (a restored backup, or a standby that lagged): "
+                "what Redis has of them is written again",
+                forgotten,
+            )
+
+
+def _whole_apart(
+    looked: Sequence[tuple[Taken, Looked]], before: Mapping[int, str] | None
+) -> tuple[list[_Job], list[_Asked]]:
+    """What is to be done to hashes that are whole, and of which others SQL is asked."""
+    jobs: list[_Job] = []
+    asked: list[_Asked] = []
+    for taken, seen in looked:
+        if before is not None and seen.is_whole(before.get(taken.place.ref.bucket, "")):
+            jobs.append((taken, seen, stamp_anew(taken.place.ref.kind, seen)))
+        else:
+            asked.append((taken, seen, seen.since))
+    return jobs, asked
+
+
+def _fitting(taken: Sequence[Taken]) -> Iterator[Sequence[Taken]]:
+    """Scopes in parts of no more than `_MOST` bytes, or of one scope."""
+    start = size = 0
+    for place, one in enumerate(taken):
+        if place > start and size + one.size > _MOST:
+            yield taken[start:place]
+            start, size = place, 0
+        size += one.size
+    if taken:
+        yield taken[start:]

@@ -1,0 +1,204 @@
+"""Both tiers behind one call: makes ready what a script says is missing, and repeats what may be repeated."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, wait_random_exponential
+
+from sessioncache.coordination.backpressure import Pressure
+from sessioncache.coordination.fencing import Registrar
+from sessioncache.coordination.hydration import Hydrator
+from sessioncache.coordination.installation import Installation
+from sessioncache.coordination.loop_guard import Home
+from sessioncache.coordination.revalidation import Revalidator
+from sessioncache.coordination.usage import Usage
+from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, MemoryFullError
+from sessioncache.hot.backlog import Backlog
+from sessioncache.hot.client import HotLink
+from sessioncache.hot.faults import is_final, is_repeatable
+from sessioncache.hot.forking import Forking
+from sessioncache.hot.incarnations import Incarnations
+from sessioncache.hot.large_creates import Births
+from sessioncache.hot.layout import Layout
+from sessioncache.hot.leases import Leases
+from sessioncache.hot.merging import Merging
+from sessioncache.hot.messages import Need, Unready, UnreadyBuckets
+from sessioncache.hot.subscriptions import Listener, Sink
+from sessioncache.hot.tier import HotTier
+from sessioncache.primitives.deadline import seconds_left, within
+from sessioncache.primitives.outages import REDIS, Outages
+from sessioncache.settings import IDLE_TTL, CacheSettings
+
+if TYPE_CHECKING:
+    from sessioncache.durable.tier import DurableTier
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_IDLE = b"idle_ttl"
+"""A field of the first bucket's control hash: milliseconds for which a clean scope stays, as a cache said last."""
+
+
+def _may_repeat(error: BaseException) -> bool:
+    """A write whose answer is missing is not among them: the hot tier has made it an OutcomeUnknownError (R4)."""
+    return isinstance(error, DurableTierUnavailableError) or is_repeatable(error)
+
+
+class Tiers:
+    """The hot and the durable tier, and what brings scopes from one to the other."""
+
+    def __init__(
+        self,
+        link: HotLink,
+        durable: DurableTier,
+        settings: CacheSettings,
+        *,
+        idle_ttl: float = IDLE_TTL,
+        tells: bool = True,
+    ) -> None:
+        """`idle_ttl`: where neither the settings nor another cache say it; `tells`: the log of tiers that go away."""
+        self.settings = settings
+        self.home = Home()
+        self.layout = Layout(settings.prefix, settings.buckets)
+        self.link = link
+        self.durable = durable
+        self._outages = Outages(logger, lambda: self.pressure.told())
+        if tells:
+            durable.outages = self._outages
+        idle_ttl = idle_ttl if settings.idle_ttl is None else settings.idle_ttl
+        self._agreed = False
+        self.hot = HotTier(link, self.layout, idle_ttl=idle_ttl, temp_ttl=settings.temp_ttl)
+        self.births = Births(self.hot)
+        self.forking = Forking(self.hot)
+        self.leases = Leases(link)
+        self.listener = Listener(link)
+        self.backlog = Backlog(link, self.layout, idle_ttl=idle_ttl)
+        incarnations = Incarnations(link, self.layout)
+        self.registrar = Registrar(incarnations, durable)
+        self.merging = Merging(link, self.layout, idle_ttl=idle_ttl)
+        self.revalidator = Revalidator(self.merging, durable, self.registrar, self.backlog)
+        self.pressure = Pressure(self.backlog, settings)
+        self.hydrator = Hydrator(self.hot, durable, self.registrar)
+        self.usage = Usage(durable)
+        self.installation = Installation(
+            link, incarnations, durable, settings, [incarnations, self.hot.once], self.usage.told
+        )
+
+    async def check(self) -> None:
+        """See `Installation.check`."""
+        await self.installation.check()
+        await self._agree_once()
+
+    async def perform(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Call until everything is ready; repeat, with back-off up to the time-out, what certainly had no effect.
+
+        ConfigurationError in a forked child, and on another event loop than that of the first call.
+        """
+        self.home.check()
+        with within(self.settings.timeout):
+            try:
+                try:
+                    result = await self._prepared(attempt)
+                except (HotTierUnavailableError, DurableTierUnavailableError) as error:
+                    result = await self._again(attempt, error)
+            except HotTierUnavailableError as error:
+                if is_repeatable(error):
+                    self._outages.away(REDIS, str(error))
+                raise
+        if self._outages:
+            self._outages.back(REDIS)
+        return result
+
+    async def _again(
+        self, attempt: Callable[[], Awaitable[T]], first: HotTierUnavailableError | DurableTierUnavailableError
+    ) -> T:
+        """Try again what failed first, as long as there is time and it can help."""
+        if not _may_repeat(first) or is_final(first, 1) or seconds_left() <= 0:
+            raise first
+        out_of_time = stop_before_delay(seconds_left())
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(_may_repeat),
+            wait=wait_random_exponential(multiplier=0.02, max=0.5),
+            stop=lambda state: out_of_time(state) or _is_final(state),
+            reraise=True,
+        )
+        try:
+            return await retrying(self._prepared, attempt)
+        except (HotTierUnavailableError, DurableTierUnavailableError):
+            if seconds_left() <= 0 and isinstance(first, DurableTierUnavailableError):
+                raise first from None  # the last try only ran out of time
+            raise
+
+    async def _prepared(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        if not self.installation.checked:
+            await self.check()
+        while True:
+            try:
+                return await attempt()
+            except Unready as why:
+                with suppress(Unready):  # what came up meanwhile, the next attempt meets again
+                    await self._make_ready(why)
+            except UnreadyBuckets as missing:
+                await self.registrar.register(missing.buckets)
+            if seconds_left() <= 0:
+                raise HotTierUnavailableError("the scope could not be made ready in time: others keep changing it")
+
+    async def _make_ready(self, why: Unready) -> None:
+        if why.need is Need.REGISTER:
+            await self.registrar.register(place.ref.bucket for place in why.places)
+        elif why.need is Need.REVALIDATE:
+            for place in why.places:
+                await self.revalidator.revalidate(place)
+        else:
+            await self.hydrator.hydrate(why.places)
+
+    async def _agree_once(self) -> None:
+        """How long a clean scope stays in Redis: what the settings say is told to all, else what was told, followed.
+
+        A Redis that takes no writes for now is told by the next cache that is opened.
+        """
+        if self._agreed:
+            return
+        self._agreed = True
+        if self.settings.idle_ttl is None:
+            await self.follow_idle_ttl()
+        else:
+            told = max(1, int(self.settings.idle_ttl * 1000))
+            with suppress(MemoryFullError, HotTierUnavailableError):
+                await self.link.command(b"HSET", self.layout.control(0), _IDLE, told)
+
+    async def follow_idle_ttl(self) -> None:
+        """Let clean scopes stay as long as a cache said last, if any did."""
+        told = await self.link.command(b"HGET", self.layout.control(0), _IDLE)
+        if told and told.isdigit():
+            self.backlog.idle_ms = self.merging.idle_ms = self.hot.idle_ms = int(told)
+
+    async def listen(self, sink: Sink) -> None:
+        """Begin to listen to what happens to scopes; see `Listener`."""
+        self.home.check()
+        await self.listener.listen(sink, self.settings.timeout)
+
+    async def drop_idle(self) -> None:
+        """Close the connections that no call uses now, if they are our own."""
+        await self.listener.drop_idle()
+        await self.link.drop_idle()
+        await self.durable.drop_idle()
+
+    async def aclose(self) -> None:
+        """Close what we opened."""
+        await self.usage.aclose()
+        await self.leases.aclose()
+        await self.hydrator.aclose()
+        await self.revalidator.aclose()
+        await self.listener.aclose()
+        await self.link.aclose()
+        await self.durable.aclose()
+
+
+def _is_final(state: RetryCallState) -> bool:
+    return is_final(state.outcome.exception() if state.outcome else None, state.attempt_number)

@@ -1,0 +1,476 @@
+"""Handles: reading and writing the keys of one session, or of one shared scope."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from copy import copy
+from typing import Any, NamedTuple, Self, TypeVar
+
+from sessioncache.coordination.tiers import Tiers
+from sessioncache.coordination.usage import InUse
+from sessioncache.errors import (
+    ConfigurationError,
+    InvalidNameError,
+    LimitExceededError,
+    SessionNotFoundError,
+    StaleLeaseError,
+    StaleSessionError,
+    TypeMismatchError,
+)
+from sessioncache.handle.edit import Edit, KeyChange
+from sessioncache.handle.flush_wait import flush
+from sessioncache.handle.local_view import Known, State
+from sessioncache.handle.unflushed_writes import Ledger
+from sessioncache.hot.layout import Place
+from sessioncache.hot.limits import check_call
+from sessioncache.hot.messages import (
+    Content,
+    Gone,
+    Operation,
+    Part,
+    Refused,
+    Wanted,
+    Written,
+    WrittenPart,
+    only_deletes,
+)
+from sessioncache.hot.tier import Plan
+from sessioncache.primitives import arithmetic
+from sessioncache.primitives.deadline import check_seconds, within
+from sessioncache.primitives.names import Key, KeyScope
+from sessioncache.primitives.revisions import decode_revision, encode_revision
+from sessioncache.primitives.values import (
+    Json,
+    check_flag,
+    check_mapping,
+    check_revision,
+    decode_entry,
+    decode_value,
+    encode_value,
+)
+from sessioncache.settings import MAX_REPLACED_BYTES, MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
+from sessioncache.watch import Watch
+
+T = TypeVar("T")
+
+_LIMITS = {
+    "value": f"the value would have more than {MAX_VALUE_BYTES} bytes as JSON",
+    "keys": f"the scope would have more than {MAX_SCOPE_KEYS} keys",
+    "bytes": f"the scope would have more than {MAX_SCOPE_BYTES} bytes of values",
+    "replaced": f"one call would replace more than {MAX_REPLACED_BYTES} bytes of values: split it into several",
+}
+
+
+def raise_refusal(why: str) -> None:
+    """Raise what a write is refused with that has to do with none of its keys."""
+    if why == "lease":
+        raise StaleLeaseError("the run lease was lost; nothing was written")
+    if why == "erased":
+        raise erased()
+
+
+def erased() -> StaleSessionError:
+    """Nothing of a user is let in for a while after all that there was has been erased."""
+    return StaleSessionError(
+        "all that there was of this user has just been erased; nothing was written: try again in a minute"
+    )
+
+
+def gone_keys(mapping: Mapping[str, Json], delete: Iterable[str]) -> tuple[str, ...]:
+    """The keys that an update deletes, each once.  InvalidNameError for one that it sets as well."""
+    if isinstance(delete, str | bytes) or not isinstance(delete, Iterable):
+        raise InvalidNameError(f"delete takes several keys, not {type(delete).__name__}")
+    keys = tuple(delete)
+    for key in keys:
+        if type(key) is not str:
+            raise InvalidNameError(f"a key must be a str, not {type(key).__name__}")
+    gone = tuple(dict.fromkeys(keys))
+    for key in gone:
+        if key in mapping:
+            raise InvalidNameError(f"the key {key!r} is both set and deleted")
+    return gone
+
+
+class _Reading(NamedTuple):
+    """Whole scopes that are read together."""
+
+    scopes: tuple[KeyScope, ...]
+    asked: tuple[tuple[KeyScope, Sequence[str] | None], ...]
+    """All that is asked, in the order of the plan: None for a whole scope."""
+    plan: Plan
+
+
+class Handle(ABC):
+    """What sessions and shared scopes have in common.
+
+    A write is one atomic step.  Besides the errors named at each call, every call may raise HotTierUnavailableError,
+    DurableTierUnavailableError (for what is not hot), InvalidNameError and, if it writes, OutcomeUnknownError,
+    MemoryFullError, BackPressureError, InvalidValueError and LimitExceededError.
+    """
+
+    def __init__(self, tiers: Tiers, open_ledger: Callable[[], Ledger]) -> None:
+        self._tiers = tiers
+        self._open_ledger = open_ledger
+        self._ledger: Ledger | None = None
+        self._known = Known()
+        self._reading: _Reading | None = None
+        """The latest of whole scopes: nearly always the same."""
+        self._lease = b""
+        """The token of the run lease under which this handle writes."""
+        self._in_use: InUse | None = None
+        """That the session is in use, if the handle is of one."""
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What was written through this handle and is not known to be durable."""
+        return self._ledger
+
+    def moved(self, tiers: Tiers, open_ledger: Callable[[], Ledger], ledger: Ledger | None) -> Self:
+        """The same handle, of the same life, over other connections to the same tiers, in a forked child say.
+
+        ConfigurationError under a lease: a child that went on under it would be a second runner.
+        """
+        if self._lease:
+            raise ConfigurationError("a run lease stays with the process that took it: take one here")
+        other = copy(self)
+        other._known = self._known.copy()
+        other._tiers, other._open_ledger, other._ledger = tiers, open_ledger, ledger
+        return other
+
+    # ---- what a kind of handle says of itself
+
+    @abstractmethod
+    def _split(self, key: object) -> Key:
+        """The scope of a key and its name there."""
+
+    @abstractmethod
+    def _full(self, scope: KeyScope, name: str) -> str:
+        """The key as the caller writes it."""
+
+    @abstractmethod
+    def _places(self) -> Mapping[KeyScope, Place]:
+        """The scopes of this handle."""
+
+    _first = KeyScope.SESSION
+    """The scope that is part of every call; `_places` begins with it."""
+    _own = KeyScope.SESSION
+    """The scope whose revision is the handle's."""
+
+    @property
+    def _birth(self) -> bytes:
+        """The life of the session that this handle belongs to; empty for shared scopes."""
+        return b""
+
+    @property
+    def of_session(self) -> str:
+        """The id of the session that this handle belongs to; empty for shared scopes."""
+        return ""
+
+    def gone(self) -> SessionNotFoundError:
+        """What every call raises once the life that this handle belongs to is over."""
+        return SessionNotFoundError("there is no such session")
+
+    def _noticed(self, content: Content) -> None:  # noqa: B027 - most have nothing to remember
+        """The head of the handle's own scope was read."""
+
+    def _changed(self, revision: bytes) -> None:  # noqa: B027
+        """The handle's own scope was written."""
+
+    # ---- reading
+
+    @property
+    def state(self) -> State:
+        """All keys as last read by this handle, plus its own writes; changing a value in it changes nothing else."""
+        return State(self._known.values, self.of_session)
+
+    @property
+    def revision(self) -> int:
+        """The revision of the handle's own keys that `state` stands for: as `if_revision` it overwrites nothing unseen.
+
+        A write through the handle moves it on, unless somebody else wrote since the whole was read: then it stays until
+        `refresh()`, as it does where one key is read.
+        """
+        return decode_revision(self._known.revision(self._own))
+
+    async def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key as the hot tier has it now; `default` where it is absent.  DamagedValueError."""
+        scope, name = self._split(key)
+        began = self._known.begin()
+        try:
+            content = (await self._read({scope: [name]}))[scope]
+            value = content.entries.get(name)
+            self._known.read(began, scope, self._full(scope, name), value, content.version)
+        finally:
+            self._known.end(began)
+        return default if value is None else decode_entry(value, key, self.of_session)
+
+    async def refresh(self) -> None:
+        """Read everything again, in one atomic step; what is as it was when it was read last is not sent again."""
+        await self._read_whole(self._readable())
+
+    async def read_all(self) -> Mapping[str, bytes]:
+        """Read everything again: key -> nine digits of revision and the text."""
+        await self.refresh()
+        return self._known.values
+
+    def _readable(self) -> Iterable[KeyScope]:
+        """The scopes that the handle's state is merged from."""
+        return self._places()
+
+    async def _read_whole(self, scopes: Iterable[KeyScope]) -> None:
+        """Read all keys of some scopes, and remember them."""
+        reading, planned = self._reading, tuple(scopes)
+        if reading is None or reading.scopes != planned:
+            asked: dict[KeyScope, Sequence[str] | None] = {self._first: (), self._own: (), **dict.fromkeys(scopes)}
+            reading = _Reading(planned, tuple(asked.items()), self._tiers.hot.plan(self._wanted(asked)))
+            self._reading = reading
+        hot, plan, began, versions = self._tiers.hot, reading.plan, self._known.begin(), self._known.versions()
+        held = [versions.get(scope, b"") for scope, _ in reading.asked] if versions else ()
+        try:
+            contents = await self._call(lambda: hot.look(plan, held))
+            for (scope, keys), content in zip(reading.asked, contents, strict=True):
+                if keys is None:
+                    self._take(began, scope, content)
+        finally:
+            self._known.end(began)
+
+    def _take(self, began: int, scope: KeyScope, content: Content | None) -> None:
+        """A scope was read whole; None: it is as it was."""
+        if content is None:
+            self._known.confirm(scope)
+            return
+        if self._known.replace(began, scope, self._full(scope, ""), content) and scope is self._own:
+            self._noticed(content)
+
+    async def _read(self, keys: Mapping[KeyScope, Sequence[str] | None]) -> dict[KeyScope, Content]:
+        asked = {self._first: keys.get(self._first, ()), self._own: keys.get(self._own, ()), **keys}
+        wanted = self._wanted(asked)
+        contents = dict(zip(asked, await self._call(lambda: self._tiers.hot.read(wanted)), strict=True))
+        self._noticed(contents[self._own])
+        return contents
+
+    def _wanted(self, asked: Mapping[KeyScope, Sequence[str] | None]) -> list[Wanted]:
+        places, first = self._places(), self._first
+        return [
+            Wanted(places[scope], keys, self._birth if scope is first else b"", scope is KeyScope.TEMP)
+            for scope, keys in asked.items()
+        ]
+
+    def watch(self) -> Watch:
+        """Which keys are written, by any process: ``async for change in s.watch()``; see `Watch`."""
+        return Watch(self._tiers, self._places(), self._readable(), self._birth, self._full, self.gone)
+
+    async def _read_own(self) -> Mapping[str, bytes]:
+        """The keys of the handle's own scope, read anew: key -> nine digits of revision and the text."""
+        await self._read_whole([self._own])
+        return {key: self._known.values[key] for key in self._known.keys_of(self._own)}
+
+    async def _call(self, attempt: Callable[[], Awaitable[T]], take: Callable[[T], None] | None = None) -> T:
+        """What a call brought; `take` remembers it, before a caller that is cancelled can miss it."""
+        try:
+            outcome = await self._tiers.perform(attempt)
+        except Gone:
+            raise self.gone() from None
+        if take is not None:
+            take(outcome)
+        if self._in_use is not None and self._tiers.usage.needed:
+            await self._in_use.note(self._tiers)
+        return outcome
+
+    # ---- writing
+
+    async def set(self, key: str, value: Json) -> int:
+        """Set one key; the new revision."""
+        if type(key) is not str:
+            self._split(key)  # refuses it, also where it could be no key of a dict
+        return await self.update({key: value})
+
+    async def update(
+        self, mapping: Mapping[str, Json], *, delete: Iterable[str] = (), if_revision: int | None = None
+    ) -> int:
+        """Set and delete keys in one step; the new revision.
+
+        StaleSessionError, and nothing is written, if the handle's own keys are not at `if_revision` any more.  Give it
+        `revision`, which stands for what `state` shows; a revision that a write returned stands for no more than that
+        nobody wrote after that call.
+        """
+        changes: dict[KeyScope, list[Operation]] = {}
+        for key, value in check_mapping("an update", mapping).items():
+            scope, name = self._split(key)
+            changes.setdefault(scope, []).append(Operation(b"S", name, encode_value(key, value)))
+        for key in () if delete == () else gone_keys(mapping, delete):
+            scope, name = self._split(key)
+            changes.setdefault(scope, []).append(Operation(b"D", name))
+        return decode_revision((await self._write(changes, if_revision)).revision)
+
+    async def delete(self, key: str) -> bool:
+        """Delete one key; whether it existed."""
+        return await self._change_one(key, b"D") == 1
+
+    async def increment(self, key: str, by: float = 1) -> Any:
+        """Add to a number, in one atomic step; the new number.  Absent counts as 0.
+
+        TypeMismatchError where the value is no number.
+        """
+        arithmetic.check(key, by)
+        done = bytes(await self._change_one(key, b"I", encode_value(key, by), by))
+        return decode_value(done, key, self.of_session)
+
+    async def append(self, key: str, *items: Json) -> int:
+        """Append to a list, in one atomic step; the new length.  Absent counts as empty.
+
+        TypeMismatchError where the value is no list.
+        """
+        texts = [encode_value(f"{key}[+{index}]", item) for index, item in enumerate(items)]
+        done = bytes(await self._change_one(key, b"A", b",".join(texts)))
+        return len(decode_value(done, key, self.of_session))
+
+    def edit(self, *, overwrite: bool = False) -> Edit:
+        """A draft of fresh values: ``async with s.edit() as draft``; what differs on exit is written in one step.
+
+        StaleSessionError (`.keys`), and nothing is written, where a changed key is not as the draft read it any more,
+        unless `overwrite`.
+        """
+        return Edit(self, overwrite=check_flag("overwrite", overwrite))
+
+    async def apply(self, changes: Iterable[KeyChange]) -> None:
+        """Write the changes of a draft in one step; StaleSessionError where a key is not as it was read any more."""
+        sorted_out: dict[KeyScope, list[Operation]] = {}
+        for key, text, expected in changes:
+            scope, name = self._split(key)
+            operation = Operation(b"D", name, b"", expected) if text is None else Operation(b"S", name, text, expected)
+            sorted_out.setdefault(scope, []).append(operation)
+        if sorted_out:
+            await self._write(sorted_out)
+
+    async def _clear(self) -> int:
+        changes = {self._own: [Operation(b"C", "")]}
+        written = await self._write(changes)
+        return int(written.parts[list(self._parts(changes)).index(self._own)].results[0])
+
+    async def flush(self, timeout: float = 30) -> None:
+        """Wait until every write through this handle is durable; `timeout` in seconds.
+
+        A session and each of its namespaces are handles of their own: `SessionCache.flush` waits for all of them.
+        FlushTimeoutError, DeadLetterError, WriteLostError.
+        """
+        check_seconds("timeout", timeout)
+        if self._ledger:
+            with within(timeout):
+                await flush(self._tiers, [self._ledger], timeout)
+
+    async def _change_one(self, key: str, code: bytes, text: bytes = b"", by: float = 0) -> bytes | int:
+        """Change one key; the result of its operation."""
+        scope, name = self._split(key)
+        changes = {scope: [Operation(code, name, text)]}
+        with within(self._tiers.settings.timeout):
+            outcome, sent = await self._change_exactly(key, changes, by)
+        written = self._accepted(outcome, changes)
+        result = written.parts[list(self._parts(changes)).index(scope)].results[0]
+        return sent if result == b"" else result
+
+    async def _change_exactly(
+        self, key: str, changes: Mapping[KeyScope, list[Operation]], by: float
+    ) -> tuple[Written | Refused, bytes]:
+        """One change, and the text that was sent at last.
+
+        What Lua cannot add exactly is added here, and written only if nobody else was faster.
+        """
+        ((scope, (operation,)),) = changes.items()
+        outcome, text = await self._try_write(changes), operation.text
+        while isinstance(outcome, Refused) and outcome.why in ("compute", "stale"):
+            again, text = changes, operation.text
+            if outcome.why == "compute":
+                value = decode_value(outcome.text, key, self.of_session)
+                text = encode_value(key, arithmetic.add(key, value, by))
+                again = {scope: [Operation(b"S", operation.key, text, outcome.revision)]}
+            outcome = await self._try_write(again)
+        return outcome, text
+
+    async def _write(self, changes: Mapping[KeyScope, list[Operation]], if_revision: int | None = None) -> Written:
+        return self._accepted(await self._try_write(changes, if_revision), changes)
+
+    async def _try_write(
+        self, changes: Mapping[KeyScope, list[Operation]], if_revision: int | None = None
+    ) -> Written | Refused:
+        condition = b"" if if_revision is None else encode_revision(check_revision("if_revision", if_revision))
+        check_call(changes.values())
+        parts = self._parts(changes, condition)
+        sent = list(parts.values())
+        adds, pressure, hot = not only_deletes(sent), self._tiers.pressure, self._tiers.hot
+
+        async def attempt() -> Written | Refused:
+            if adds and not pressure.is_low:
+                await pressure.admit()
+            return await hot.write(sent, self._lease)
+
+        def take(outcome: Written | Refused) -> None:
+            if isinstance(outcome, Written):
+                self._note(parts, outcome, began)
+
+        began = self._known.begin()
+        try:
+            return await self._call(attempt, take)
+        finally:
+            self._known.end(began)
+
+    def _parts(self, changes: Mapping[KeyScope, list[Operation]], if_revision: bytes = b"") -> dict[KeyScope, Part]:
+        """The first scope's life is checked by every write, and the revision of the handle's own."""
+        places, first, own = self._places(), self._first, self._own
+        return {
+            scope: Part(
+                places[scope],
+                changes.get(scope, ()),
+                self._birth if scope is first else b"",
+                if_revision if scope is own else b"",
+                scope is KeyScope.TEMP,
+            )
+            for scope in dict.fromkeys((first, own, *changes))
+        }
+
+    def _note(self, parts: Mapping[KeyScope, Part], written: Written, began: int = 0, *, life: bool = False) -> None:
+        revision = written.revision
+        for (scope, part), done in zip(parts.items(), written.parts, strict=True):
+            if not done.changed:
+                self._note_absent(scope, part.operations, done, began)
+                continue
+            self._note_part(scope, part.operations, done, revision, began)
+            if scope is self._own:
+                self._changed(revision)
+        if self._ledger is None:
+            self._ledger = self._open_ledger()
+        self._ledger.note(list(parts.values()), written, life=life)
+
+    def _note_part(
+        self, scope: KeyScope, operations: Sequence[Operation], done: WrittenPart, revision: bytes, began: int
+    ) -> None:
+        known = self._known
+        for (code, key, given, _), result in zip(operations, done.results, strict=True):
+            if code == b"C":
+                known.clear(began, scope, done, revision)
+            else:
+                text = result if result and isinstance(result, bytes) else given
+                known.write(began, scope, self._full(scope, key), revision, None if code == b"D" else text)
+        known.advance(scope, done, revision)
+
+    def _note_absent(self, scope: KeyScope, operations: Sequence[Operation], done: WrittenPart, began: int) -> None:
+        """A write that changed nothing has found absent what it was to take away."""
+        version = done.incarnation + done.before if done.before else b""
+        for code, key, _, _ in operations:
+            absent = self._known.keys_of(scope) if code == b"C" else [self._full(scope, key)] if code == b"D" else []
+            for name in absent:
+                self._known.read(began, scope, name, None, version)
+
+    def _accepted(self, outcome: Written | Refused, changes: Mapping[KeyScope, list[Operation]]) -> Written:
+        if isinstance(outcome, Written):
+            return outcome
+        raise_refusal(outcome.why)
+        parts = list(self._parts(changes).items())
+        keys = tuple(self._full(parts[i][0], parts[i][1].operations[j].key) for i, j in outcome.where if j >= 0)
+        if outcome.why == "stale":
+            what = f"the keys {', '.join(map(repr, keys))} were changed" if keys else "the keys were changed"
+            raise StaleSessionError(f"{what} by somebody else since they were read; nothing was written", keys=keys)
+        if outcome.why == "mismatch":
+            raise TypeMismatchError(f"the value of {keys[0]!r} is not a list; nothing was written", key=keys[0])
+        raise LimitExceededError(_LIMITS[outcome.detail] + "; nothing was written")

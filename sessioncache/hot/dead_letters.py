@@ -1,0 +1,135 @@
+"""The hash of dead letters, by typed wrappers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sessioncache.hot.client import HotLink, pairs_of
+from sessioncache.hot.layout import Layout, Place
+from sessioncache.hot.scripts import load_script
+from sessioncache.primitives.revisions import DIGITS, decode_revision
+from sessioncache.primitives.timestamps import json_size
+
+_MEMBER = 33
+"""Characters of a scope's kind and id."""
+_IDENTITY = (b"o", b"a", b"w", b"s", b"g", b"d")
+_OF_HEAD = b"!"
+_FIRST_RETRY, _LAST_RETRY = 600_000_000, 86_400_000_000
+"""Microseconds after which a letter is tried again by itself, at the soonest and at the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawLetter:
+    """One letter as Redis has it, with what the scope's hash says of itself."""
+
+    bucket: int
+    member: str
+    key: str
+    revision: int
+    attempts: int
+    refused_at: int
+    reason: str
+    org: str
+    app: str
+    user: str
+    session: str
+    namespace: str
+    holder: str
+    """Of a namespace: the id of its session's scope."""
+    birth: bytes
+    size: int
+    field: bytes
+    """Of the scope's hash; `!` for its head, which has no key."""
+    older: bool = False
+    """Whether Redis may have forgotten since that SQL took it: the scope's hash is of an older incarnation."""
+
+    @property
+    def is_head(self) -> bool:
+        """Whether the head is refused, hence all of the scope."""
+        return self.field == _OF_HEAD
+
+    def is_due(self, now: int) -> bool:
+        """Whether it is to be tried again: after ten minutes, then after as long as it has been refused, a day at most.
+
+        What SQL may have taken is tried without a pause; what is dated ahead was refused before the clock was set back.
+        """
+        pause = min(max(self.refused_at - self.revision, _FIRST_RETRY), _LAST_RETRY)
+        return self.older or not 0 <= now - self.refused_at < pause
+
+
+class Letters:
+    """Reads letters, and takes them back."""
+
+    def __init__(self, link: HotLink, layout: Layout) -> None:
+        self._link = link
+        self._layout = layout
+
+    async def read(self, buckets: Sequence[int]) -> list[RawLetter]:
+        """The dead letters of some buckets whose entry has not been written again since."""
+        replies = await self._link.exchange([(b"HGETALL", self._layout.control(b)[:-3] + b"dead") for b in buckets], {})
+        found = [(b, *pair) for b, reply in zip(buckets, replies, strict=True) for pair in pairs_of(reply).items()]
+        dead = [one for one in found if one[2].split(b"|", 2)[1] == b"1"]
+        if not dead:
+            return []
+        commands = [
+            (b"HMGET", self._layout.hash(b, name[:_MEMBER].decode()), *_IDENTITY, b"b", b"i", _version_field(name))
+            for b, name, _ in dead
+        ]
+        incarnations = [(b"HGET", self._layout.control(b), b"incarnation") for b, _, _ in dead]
+        hashes = await self._link.exchange([*commands, *incarnations], {})
+        found_of = zip(dead, hashes[: len(dead)], hashes[len(dead) :], strict=True)
+        letters = [_letter(*one, of_hash, incarnation) for one, of_hash, incarnation in found_of]
+        return [letter for letter in letters if letter is not None]
+
+    async def retry_due(self, buckets: Sequence[int], most: int) -> int:
+        """Take back the letters that are to be tried again by themselves, the longest refused first; their number."""
+        seconds, micros = await self._link.command(b"TIME")
+        now = int(seconds) * 1_000_000 + int(micros)
+        due = [one for one in await self.read(buckets) if one.is_due(now)]
+        due = sorted(due, key=lambda one: one.refused_at)[:most]
+        calls = [
+            ([self._layout.control(one.bucket), self._layout.hash(one.bucket, one.member)], [one.field]) for one in due
+        ]
+        return sum(reply[1] for reply in await self._link.call_many(load_script("pardon"), calls))
+
+    async def pardon(self, place: Place, field: bytes) -> bool:
+        """Take a letter back, so that its entry, or head, is flushed again; whether there was one."""
+        return bool((await self._link.call(load_script("pardon"), [place.control, place.hash], [field]))[1])
+
+
+def _version_field(name: bytes) -> bytes:
+    """The field of a scope's hash that tells whether a letter still holds."""
+    field = name[_MEMBER:]
+    if field != _OF_HEAD:
+        return field
+    return b"h" if name[:1] == b"s" else b"r"
+
+
+def _letter(
+    bucket: int, name: bytes, value: bytes, of_hash: list[bytes | None], incarnation: bytes | None
+) -> RawLetter | None:
+    digits, _, attempts, refused_at, reason = value.split(b"|", 4)
+    *names, birth, hash_incarnation, entry = (part or b"" for part in of_hash)
+    org, app, user, session, namespace, holder = (name.decode() for name in names)
+    if entry[:DIGITS] != digits:
+        return None
+    return RawLetter(
+        bucket=bucket,
+        member=name[:_MEMBER].decode(),
+        key=name[_MEMBER + 1 :].decode(),
+        revision=decode_revision(digits),
+        attempts=int(attempts),
+        refused_at=int(refused_at),
+        reason=reason.decode(),
+        org=org,
+        app=app,
+        user=user,
+        session=session,
+        namespace=namespace,
+        holder=holder,
+        birth=birth,
+        size=json_size(entry[DIGITS:]),
+        field=name[_MEMBER:],
+        older=hash_incarnation != (incarnation or b""),
+    )

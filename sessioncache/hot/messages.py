@@ -1,0 +1,323 @@
+"""What the scripts are asked and what they answer, as types.  Pure: no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from sessioncache.hot.layout import Place
+from sessioncache.primitives.revisions import DIGITS, ZERO
+
+ANY = b"*"
+"""Expected revision of an operation: whatever it is."""
+ABSENT = b""
+"""Expected revision of an operation: the key is not there."""
+_OF_A_KEY = ord("=")
+"""What the name of a field that holds a key begins with."""
+
+
+class Unready(Exception):  # noqa: N818 - a signal, not an error: the caller makes things ready and calls again
+    """A script did nothing, since something has to be made ready first."""
+
+    def __init__(self, need: Need, places: list[Place]) -> None:
+        super().__init__(need)
+        self.need = need
+        self.places = places
+
+
+class Need(StrEnum):
+    """What has to be made ready."""
+
+    REGISTER = "register"
+    """The bucket's incarnation is not known to SQL."""
+    REVALIDATE = "revalidate"
+    """The hash is of an older incarnation."""
+    COLD = "cold"
+    """The scope is not hot."""
+    UNFLUSHED = "unflushed"
+    """SQL has to know of the session first."""
+
+
+class Gone(Exception):  # noqa: N818 - a signal
+    """The session was deleted or lives another life."""
+
+
+@dataclass(frozen=True, slots=True)
+class Large:
+    """The dirt of a scope that is too large to be read with others."""
+
+    scope: tuple[int, str]
+    """Its bucket and member."""
+    size: int
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """What Redis holds of a scope is not as our scripts write it: nothing can be done with it."""
+
+    cause: str
+
+
+GARBLED = Damaged("a field of it in Redis is cut short or garbled")
+
+
+class Dropped(Exception):  # noqa: N818 - a signal
+    """A dirty namespace was dropped, since its session's life is over."""
+
+
+class Taken(Exception):  # noqa: N818 - a signal
+    """A living session has the id."""
+
+
+class TokenLost(Exception):  # noqa: N818 - a signal
+    """The token under which SQL was read is no longer held: read again."""
+
+
+class PiecesLost(Exception):  # noqa: N818 - a signal
+    """What was gathered in pieces is not all there, or outdated: gather it again."""
+
+
+class Erased(Exception):  # noqa: N818 - a signal
+    """Nothing of the user is let in, since all that there was is being erased."""
+
+
+class Gathered(NamedTuple):
+    """What lies ready in pieces, to be born by one script (see `births.py`)."""
+
+    birth: bytes
+    """The revision that all of it bears."""
+    name: bytes
+    counts: Sequence[tuple[int, int, str]]
+    """Of each scope, the session first: keys, bytes of them, and the namespace."""
+
+
+class Operation(NamedTuple):
+    """One key's change."""
+
+    code: bytes
+    """S set, R set unless what is there is dated later, D delete, I increment, A append, C clear the scope."""
+    key: str
+    text: bytes = b""
+    expected: bytes = ANY
+    """The revision the entry must have."""
+
+
+class Part(NamedTuple):
+    """What a call changes of one scope; `temp` means the session's temp: keys."""
+
+    place: Place
+    operations: Sequence[Operation] = ()
+    birth: bytes = b""
+    """The life of the session that the handle belongs to; ``+`` in a create."""
+    if_revision: bytes = b""
+    temp: bool = False
+
+
+def only_deletes(parts: Sequence[Part]) -> bool:
+    """Whether a write makes nothing larger: it is let in when there is no room."""
+    for part in parts:
+        for operation in part.operations:
+            if operation.code not in b"DC":
+                return False
+    return True
+
+
+class UnreadyBuckets(Exception):  # noqa: N818 - a signal
+    """The incarnations of these buckets have to be registered first."""
+
+    def __init__(self, buckets: list[int]) -> None:
+        super().__init__(buckets)
+        self.buckets = buckets
+
+
+class WrittenPart(NamedTuple):
+    """What became of one part."""
+
+    incarnation: bytes
+    flushed_through: bytes
+    changed: bool
+    results: list[bytes | int]
+    before: bytes = b""
+    """The revision that the scope had until then."""
+    values_before: bytes = b""
+    """The revision that its values had until then."""
+    content: Content | None = None
+    """The whole scope behind it, where that was asked for and nobody wrote in between."""
+
+
+class Written(NamedTuple):
+    """A write that was applied."""
+
+    revision: bytes
+    parts: list[WrittenPart]
+    birth: bytes = b""
+    """The revision of the private keys of a new session, where that is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A write that was not applied, and where it failed: pairs of part and operation, from 0."""
+
+    why: str
+    """stale, limit, mismatch, compute, lease or erased."""
+    where: list[tuple[int, int]]
+    detail: str = ""
+    text: bytes = b""
+    revision: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """What a touch adds to a session's counters, and its title."""
+
+    messages: int = 0
+    tokens: int = 0
+    title: str = ""
+    """Taken where there is none; with `rename` in any case."""
+    rename: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What a delete did."""
+
+    existed: bool
+    written: Written | None
+    """None: the session was kept, since it has been in use."""
+    living: int | None = None
+    """Keys that it had; None: it was not hot."""
+    namespaces: dict[str, int] = field(default_factory=dict)
+    """Its namespaces that SQL did not have yet in full, with the number of their keys."""
+
+
+class Stamp(NamedTuple):
+    """That a user's scope was erased."""
+
+    revision: bytes
+    living: int
+    """Keys that it had."""
+    incarnation: bytes
+
+
+class Token(NamedTuple):
+    """What lets its holder bring a scope into being."""
+
+    value: bytes
+    incarnation: bytes
+    birth: bytes
+    """Of a namespace: of its session."""
+
+
+class Wanted(NamedTuple):
+    """What a call reads of one scope."""
+
+    place: Place
+    keys: Sequence[str] | None = None
+    """None: all."""
+    birth: bytes = b""
+    temp: bool = False
+    held: bytes = b""
+    """The version that the caller holds already; empty: none."""
+
+
+class Content:
+    """What one scope holds, or those of its keys that were asked for."""
+
+    __slots__ = ("_entries", "_size", "fields", "incarnation")
+
+    def __init__(self, incarnation: bytes, fields: dict[bytes, bytes]) -> None:
+        self.incarnation = incarnation
+        self.fields = fields
+        """As Redis holds them: head fields, and ``=`` with the key -> nine digits of revision and the text."""
+        self._entries: dict[str, bytes] | None = None
+        self._size = -1
+
+    @property
+    def version(self) -> bytes:
+        """What another reading of the whole scope has to bear to be equal; empty where there is no scope."""
+        revision = self.fields.get(b"r")
+        return self.incarnation + revision if revision else b""
+
+    @property
+    def revision(self) -> bytes:
+        """The revision of the scope's values."""
+        return self.fields.get(b"v") or self.fields.get(b"r") or ZERO
+
+    @property
+    def head(self) -> dict[bytes, bytes]:
+        """The head fields."""
+        return {name: value for name, value in self.fields.items() if name[0] != _OF_A_KEY}
+
+    @property
+    def size(self) -> int:
+        """Bytes of values, about."""
+        if self._size < 0:
+            told = self.fields.get(b"z")
+            self._size = int(told) if told else sum(map(len, self.fields.values()))
+        return self._size
+
+    @property
+    def entries(self) -> dict[str, bytes]:
+        """Living entries: key -> nine digits of revision and the text (see `Entry`); what is dead is left out (R14)."""
+        if self._entries is None:
+            self._entries = self.named("")
+        return self._entries
+
+    def field(self, key: str) -> bytes:
+        """Nine digits of revision and the text of a key as it lies there, dead or not; empty where nothing does."""
+        return self.fields.get(b"=" + key.encode(), b"")
+
+    def named(self, prefix: str) -> dict[str, bytes]:
+        """The living entries by their keys behind a prefix; a new dict."""
+        key, cleared, fields = _key_behind(prefix), self.fields.get(b"c", ZERO), self.fields.items()
+        if cleared == ZERO:
+            return {key(name): value for name, value in fields if name[0] == _OF_A_KEY and len(value) > DIGITS}
+        return {
+            key(name): value
+            for name, value in fields
+            if name[0] == _OF_A_KEY and len(value) > DIGITS and value[:DIGITS] > cleared
+        }
+
+
+@cache
+def _key_behind(prefix: str) -> Callable[[bytes], str]:
+    """What tells the key of a field.  It remembers: agents have the same few keys in all their sessions."""
+    return lru_cache(maxsize=16384)(lambda name: prefix + name[1:].decode())
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What an acknowledgement did."""
+
+    left: int
+    rows: int
+    refused: list[bytes]
+    """Fields that SQL has newer and the hot tier has not moved on from (``?``: missing or older here)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushState:
+    """How far a scope has been flushed."""
+
+    incarnation: bytes
+    hash_incarnation: bytes
+    flushed_through: bytes
+    marks: int
+    dead: dict[str, bytes] = field(default_factory=dict)
+    """Keys that the database refuses: the revision refused."""
+    headless: bool = False
+    """Whether it refuses the head, hence all of the scope."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Scopes of one bucket that a worker claimed."""
+
+    incarnation: bytes
+    wait: float | None
+    """Seconds until the next scope is due; None: nothing is dirty."""
+    members: list[str]

@@ -1,0 +1,115 @@
+"""Comparing samples of both tiers, and having put right what is found amiss."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from sessioncache.coordination.tiers import Tiers
+from sessioncache.hot.layout import Place
+from sessioncache.hot.messages import Content, Gone, Unready
+from sessioncache.primitives.entries import Entry, StoredScope
+from sessioncache.primitives.revisions import DIGITS, LARGEST, ZERO, decode_revision, encode_revision
+from sessioncache.primitives.scopes import ScopeRef
+
+logger = logging.getLogger(__name__)
+
+_IDENTITY = (b"o", b"a", b"w", b"s", b"g", b"d")
+
+
+async def compare(tiers: Tiers, bucket: int, member: str) -> bool:
+    """Compare one clean hot scope with SQL; whether they agree (or it is not hot, or dirty: then nothing is known).
+
+    Where they differ it is flagged for revalidation, and pinned until then.
+    """
+    place = tiers.backlog.place(bucket, member)
+    content = await _clean(tiers, place)
+    if content is None:
+        return True
+    place = replace(place, ref=_identified(place.ref, content))
+    is_ahead = await _is_ahead(tiers, place)
+    (stored,) = await tiers.durable.read_changes([(place.ref, content.incarnation.decode(), 0)])
+    again = await _clean(tiers, place)
+    if again is None or again.head.get(b"r") != content.head.get(b"r"):
+        return True
+    if place.ref.holder and await _is_orphan(tiers, place, content, stored):
+        await tiers.backlog.scrub(place, LARGEST)
+        return True
+    if is_ahead:
+        return True
+    if b"x" in content.head and stored.absent and _revision(content, b"c") <= stored.purged:
+        return True
+    wrong = _what_differs(content, stored)
+    if wrong:
+        logger.error("%s of scope %s: it is revalidated", wrong, place.ref.id)
+        await tiers.merging.flag(place, content.head[b"r"])
+    return not wrong
+
+
+def _what_differs(content: Content, stored: StoredScope) -> str:
+    if stored.head.flushed < _revision(content, b"f") or _revision(content, b"c") > stored.head.cleared:
+        return "SQL has forgotten something that was flushed"
+    if _sql_lacks(content, stored):
+        return "SQL lacks something that was flushed"
+    return "Redis lacks something that SQL has" if _hot_lacks(content, stored) else ""
+
+
+async def _is_orphan(tiers: Tiers, place: Place, content: Content, stored: StoredScope) -> bool:
+    """Whether a namespace belongs to a life of its session that is over: nobody can reach it."""
+    host = tiers.layout.host(place, place.ref.holder)
+    birth, deleted = await tiers.link.command(b"HMGET", host.hash, b"b", b"x")
+    if birth is None:  # of a session that is not hot SQL knows everything
+        birth, deleted = encode_revision(stored.head.birth), stored.head.deleted or None
+    return deleted is not None or birth != content.head.get(b"b")
+
+
+async def _is_ahead(tiers: Tiers, place: Place) -> bool:
+    """Whether a namespace's session is dirty: SQL may not know of the life that both are of."""
+    if not place.ref.holder:
+        return False
+    return bool(await tiers.link.command(b"EXISTS", tiers.layout.host(place, place.ref.holder).dirty))
+
+
+async def _clean(tiers: Tiers, place: Place) -> Content | None:
+    """What a scope holds; None where it is not hot, dirty, or to be settled first."""
+    try:
+        return await tiers.hot.peek(place)
+    except (Unready, Gone):
+        return None
+
+
+def _sql_lacks(content: Content, stored: StoredScope) -> bool:
+    rows = {entry.key: entry for entry in stored.entries}
+    return _updated(content) > stored.head.updated or any(
+        key not in rows or rows[key].revision < decode_revision(value[:DIGITS])
+        for key, value in content.entries.items()
+    )
+
+
+def _hot_lacks(content: Content, stored: StoredScope) -> bool:
+    cleared = _revision(content, b"c")
+    # The head in SQL of a namespace is its session's.
+    newer = b"g" not in content.head and _updated(content) < stored.head.updated
+    return newer or any(_is_news(content, row) for row in stored.entries if row.revision > cleared)
+
+
+def _updated(content: Content) -> int:
+    """When a session's head changed last; 0 for another scope's, as in SQL."""
+    return _revision(content, b"u")
+
+
+def _revision(content: Content, name: bytes) -> int:
+    return decode_revision(content.head.get(name) or ZERO)
+
+
+def _is_news(content: Content, row: Entry) -> bool:
+    value = content.entries.get(row.key)
+    if value is None:
+        return bool(row.text)
+    return row.revision > decode_revision(value[:DIGITS])
+
+
+def _identified(ref: ScopeRef, content: Content) -> ScopeRef:
+    """With the identity that its head tells."""
+    org, app, user, session, namespace, holder = (content.head.get(name, b"").decode() for name in _IDENTITY)
+    return replace(ref, org=org, app=app, user=user, session=session, namespace=namespace, holder=holder)

@@ -1,0 +1,119 @@
+"""Dead letters: entries that the database refuses; listed, retried, or given up for what SQL has (R10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from sessioncache.coordination.tiers import Tiers
+from sessioncache.durable.messages import Asked
+from sessioncache.hot.dead_letters import Letters, RawLetter
+from sessioncache.hot.layout import Place, parents
+from sessioncache.hot.messages import Operation, Part, Refused
+from sessioncache.primitives.deadline import within
+from sessioncache.primitives.revisions import LARGEST, encode_revision, revision_time
+from sessioncache.primitives.scopes import ScopeKind, ScopeRef, hash_id
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One entry, or head, that the database refuses; its value is not told."""
+
+    id: str
+    scope: str
+    """session, namespace, user or app."""
+    org: str
+    app: str
+    user: str
+    session: str
+    namespace: str
+    key: str
+    """Empty for a head."""
+    revision: int
+    attempts: int
+    refused_at: datetime
+    reason: str
+    """The driver's error class and SQLSTATE."""
+    bytes: int
+    """Size of the value."""
+    head: bool = False
+    """Whether it is the scope's own record (names, title, counters) that is refused, hence all of the scope."""
+
+
+class LetterBox:
+    """All dead letters of an installation."""
+
+    def __init__(self, tiers: Tiers) -> None:
+        self._tiers = tiers
+        self._letters = Letters(tiers.link, tiers.layout)
+        self.deletions: list[str] = []
+        """Dropped letters whose keys SQL never had: their deletion is written, and may be refused as well."""
+
+    async def list(self) -> list[DeadLetter]:
+        """All of them, oldest first."""
+        raw = await self._letters.read(range(self._tiers.settings.buckets))
+        return sorted((_told(one) for one in raw), key=lambda letter: letter.refused_at)
+
+    async def retry(self, letter_id: str) -> bool:
+        """Have the entry, or head, flushed again; False if there is no such letter."""
+        raw = await self._find(letter_id)
+        return raw is not None and await self._letters.pardon(_place(self._tiers, raw), raw.field)
+
+    async def drop(self, letter_id: str) -> bool:
+        """Set the entry back to what SQL has; False if there is no such letter, or it was written again meanwhile.
+
+        Of a head: the whole scope, with the namespaces of a session, since SQL has taken nothing of it.
+        """
+        raw = await self._find(letter_id)
+        if raw is None:
+            return False
+        place = _place(self._tiers, raw)
+        if raw.is_head:
+            return await self._tiers.backlog.scrub(place, LARGEST, living=True)
+        with within(self._tiers.settings.timeout):
+            (evidence,) = await self._tiers.durable.evidence([Asked(place.ref, [raw.key])])
+        row = evidence.rows.get(raw.key)
+        text = row.text if row else b""
+        operation = Operation(b"S" if text else b"D", raw.key, text, encode_revision(raw.revision))
+        part = Part(place, [operation], birth=raw.birth if place.ref.kind is ScopeKind.SESSION else b"")
+        host = [Part(self._tiers.layout.host(place, raw.holder), birth=raw.birth)] if raw.holder else []
+        outcome = await self._tiers.perform(lambda: self._tiers.hot.write([*host, part]))
+        if isinstance(outcome, Refused) or not await self._letters.pardon(place, raw.field):
+            return False
+        if row is None:
+            self.deletions.append(letter_id)
+        return True
+
+    async def _find(self, letter_id: str) -> RawLetter | None:
+        raw = await self._letters.read(range(self._tiers.settings.buckets))
+        return next((one for one in raw if _id(one) == letter_id), None)
+
+
+def _id(raw: RawLetter) -> str:
+    return hash_id("letter", raw.member, "\0" if raw.is_head else raw.key)[:12]
+
+
+def _told(raw: RawLetter) -> DeadLetter:
+    return DeadLetter(
+        id=_id(raw),
+        scope=ScopeKind(raw.member[0]).name.lower(),
+        org=raw.org,
+        app=raw.app,
+        user=raw.user,
+        session=raw.session,
+        namespace=raw.namespace,
+        key=raw.key,
+        revision=raw.revision,
+        attempts=raw.attempts,
+        refused_at=revision_time(raw.refused_at),
+        reason=raw.reason,
+        bytes=raw.size,
+        head=raw.is_head,
+    )
+
+
+def _place(tiers: Tiers, raw: RawLetter) -> Place:
+    names = (raw.org, raw.app, raw.user, raw.session, raw.namespace, raw.holder)
+    ref = ScopeRef(ScopeKind(raw.member[0]), *names, id=raw.member[1:], bucket=raw.bucket)
+    place = tiers.backlog.place(raw.bucket, raw.member)
+    return replace(place, ref=ref, parents=parents(ref))

@@ -1,0 +1,127 @@
+"""After SQL came back older (a restored backup, a standby that lagged): everything hot is flushed again (R18)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sessioncache.coordination.tiers import Tiers
+from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.hot.layout import Place
+from sessioncache.hot.messages import Gone, Unready
+from sessioncache.primitives.deadline import within
+from sessioncache.primitives.revisions import LARGEST
+from sessioncache.primitives.scopes import ScopeKind
+
+logger = logging.getLogger(__name__)
+
+_SCAN = 500
+_TURN, _A_TURN = "restore", 60.0
+"""Who stamps everything has the turn for so many seconds, again and again; where it is killed another takes over."""
+_ROUNDS = 20
+_PAUSE = 0.1
+"""Seconds between two rounds over scopes that others were at."""
+_SETTLING = 30.0
+"""Seconds that some hundred scopes may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remarked:
+    """What was marked."""
+
+    scopes: int
+    entries: int
+
+
+async def remark_everything(tiers: Tiers, *, adopted: bool = False) -> Remarked:
+    """Stamp everything that lives hot above all that SQL has, and mark it as dirty.
+
+    Every bucket gets a new incarnation first, so that what was flushed to the database as it was counts as evidence for
+    nothing any more, and nobody installs what was read of it before.  `adopted`: SQL knows no incarnation yet.
+    """
+    with within(60):
+        every = range(tiers.settings.buckets)
+        # Where Redis forgot something, too, no hash is whole.
+        await (tiers.registrar.look(every) if adopted else tiers.registrar.register(every))
+        found = await tiers.backlog.incarnations(every)
+        await tiers.registrar.renew(every)
+        now = await tiers.backlog.incarnations(every)
+    if any(now[bucket] == before for bucket, before in found.items()):
+        raise DurableTierUnavailableError("the SQL database cannot be reached: nothing was marked, try again")
+    left: list[Place] = []
+    marked: list[int] = []
+    async for page in hot_pages(tiers):
+        with within(tiers.settings.timeout):
+            await tiers.backlog.take_turn(_TURN, _A_TURN, again=True)
+        places = [tiers.backlog.place(*scope) for scope in page]
+        left += await _stamp(tiers, places, found, marked)
+    for _ in range(_ROUNDS):  # others are at them, or a namespace came before its session
+        if not left:
+            break
+        await asyncio.sleep(_PAUSE)
+        left = await _stamp(tiers, left, found, marked)
+    if left:
+        told = f"{len(left)} hot scopes could not be marked, since others kept changing them"
+        raise HotTierUnavailableError(f"{told} (the first: {left[0].ref.member}): run it again")
+    with within(tiers.settings.timeout):
+        await tiers.backlog.note_restored()
+    return Remarked(len(marked), sum(marked))
+
+
+async def restore_if_older(tiers: Tiers) -> Remarked | None:
+    """Do so if SQL was found to have less than was flushed, and it is nobody else's turn; what was marked."""
+    with within(tiers.settings.timeout):
+        if not await tiers.backlog.is_older() or not await tiers.backlog.take_turn(_TURN, _A_TURN):
+            return None
+    return await remark_everything(tiers)
+
+
+async def _stamp(tiers: Tiers, places: Sequence[Place], found: dict[int, str], marked: list[int]) -> list[Place]:
+    """Stamp scopes, sessions before their namespaces; those that are still to be done.
+
+    A namespace needs its session hot, which may have been evicted: it is loaded, and both come again.
+    """
+    left: list[Place] = []
+    for spaces in (False, True):
+        part = [place for place in places if (place.ref.kind is ScopeKind.NAMESPACE) is spaces]
+        with within(_SETTLING):
+            busy, cold = await tiers.revalidator.stamp(part, found, marked)
+            left += busy
+            for place, host in cold:
+                left += await _with_session(tiers, place, host)
+    return left
+
+
+async def _with_session(tiers: Tiers, place: Place, host: Place) -> list[Place]:
+    """A namespace and its session, once that is hot; neither where the session is in neither tier."""
+    try:
+        with suppress(Unready):  # what came up meanwhile, the next round meets again
+            await tiers.hydrator.hydrate([host])
+    except Gone:
+        logger.error("the session of the namespace %s is in neither tier: it is dropped", place.ref.member)
+        await tiers.backlog.scrub(place, LARGEST)
+        return []
+    return [host, place]
+
+
+async def hot_scopes(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[tuple[int, str]]:
+    """Bucket and member of every scope that is hot (in one bucket); each that stays hot comes at least once."""
+    async for page in hot_pages(tiers, bucket):
+        for scope in page:
+            yield scope
+
+
+async def hot_pages(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[list[tuple[int, str]]]:
+    """As `hot_scopes`, those that one look at 500 keys finds at a time; none where all of these are something else."""
+    cursor = b"0"
+    pattern = tiers.layout.hashes(bucket)
+    while True:
+        with within(tiers.settings.timeout):
+            cursor, keys = await tiers.link.command(b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _SCAN)
+        found = (key.rsplit(b":h:", 1) for key in keys)
+        yield [(tiers.layout.bucket_of_base(base), member.decode()) for base, member in found]
+        if cursor == b"0":
+            return

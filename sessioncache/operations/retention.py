@@ -1,0 +1,90 @@
+"""Retention: sessions that have not been in use for long are deleted, once all of them is durable.
+
+How long the sessions of an app are kept is noted in SQL by whoever opens a cache with that setting; the janitor of the
+workers sees to it.  Every call on a session's handle counts as use (see `usage`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sessioncache.hot.messages import Gone
+from sessioncache.operations.delete import Deletion, Unused
+from sessioncache.primitives.deadline import within
+from sessioncache.primitives.scopes import app_id, session_ref
+
+if TYPE_CHECKING:
+    from sessioncache.coordination.tiers import Tiers
+
+logger = logging.getLogger(__name__)
+
+PARTS = 16
+"""How often the use of a session is noted within a retention."""
+_PREFIX = "retention:"
+_MOST = 100
+"""Sessions that are looked at in one go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long the sessions of one app are kept."""
+
+    org: str
+    app: str
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """What it is noted under."""
+        return _PREFIX + app_id(self.org, self.app)
+
+    def encode(self) -> str:
+        """The text that is noted."""
+        return json.dumps({"org": self.org, "app": self.app, "seconds": self.seconds})
+
+
+def retentions(record: Mapping[str, str]) -> list[Retention]:
+    """All that are noted, those left out that keep for ever."""
+    found = [Retention(**json.loads(value)) for name, value in record.items() if name.startswith(_PREFIX)]
+    return [one for one in found if one.seconds > 0]
+
+
+async def note(tiers: Tiers, retention: Retention) -> None:
+    """Note how long the sessions of an app are kept from now on."""
+    with within(tiers.settings.timeout):
+        await tiers.durable.note(retention.name, retention.encode())
+
+
+async def expire(tiers: Tiers) -> int:
+    """Delete the sessions of all apps that are past their retention; their number."""
+    with within(tiers.settings.timeout):
+        record = await tiers.durable.read_layout()
+    return sum([await _expire_app(tiers, retention) for retention in retentions(record)])
+
+
+async def _expire_app(tiers: Tiers, retention: Retention) -> int:
+    with within(tiers.settings.timeout):
+        seconds, micros = await tiers.link.command(b"TIME")
+    before = int(seconds) * 1_000_000 + int(micros) - round(retention.seconds * 1_000_000)
+    # A head that came to SQL within this time of its session's last update tells of no other use.
+    noted = before + round(retention.seconds * 1_000_000 / PARTS)
+    expired, after = 0, (0, "")
+    while True:
+        with within(tiers.settings.timeout):
+            heads = await tiers.durable.unused_sessions(
+                app_id(retention.org, retention.app), before, after, _MOST, noted
+            )
+        for scope_id, head in heads:
+            after = (head.updated, scope_id)
+            ref = session_ref(tiers.settings.buckets, head.org, head.app, head.user, head.session)
+            try:
+                deletion = Deletion(tiers, tiers.layout.place(ref), Unused(before, head.revision))
+                expired += (await tiers.perform(deletion.attempt)).existed
+            except Gone:
+                pass
+        if len(heads) < _MOST:
+            return expired

@@ -1,0 +1,68 @@
+"""Outages: the log tells once that a tier went away, ever more rarely that it still is, and once that it is back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sessioncache.primitives.units import told_seconds
+
+REDIS, SQL = "Redis", "the SQL database"
+_FIRST_AGAIN = 60.0
+"""Seconds after which an outage is told again; after that twice as many, and so on."""
+_RARELY = 3_600.0
+
+
+@dataclass(slots=True)
+class Outage:
+    """A tier that is away."""
+
+    cause: str
+    since: float
+    again: float
+    """When it is told again."""
+    pause: float = _FIRST_AGAIN
+
+
+class Outages:
+    """What is away now, as far as this process knows."""
+
+    def __init__(self, logger: logging.Logger, waiting: Callable[[], str] = str) -> None:
+        """`waiting` tells what waits for the database, if that is known."""
+        self._logger = logger
+        self._waiting = waiting
+        self._away: dict[str, Outage] = {}
+
+    def __contains__(self, tier: str) -> bool:
+        return tier in self._away
+
+    def __bool__(self) -> bool:
+        return bool(self._away)
+
+    def causes(self) -> dict[str, str]:
+        """Tier -> why it is away."""
+        return {tier: one.cause for tier, one in self._away.items()}
+
+    def away(self, tier: str, cause: str) -> None:
+        """A tier failed with this error."""
+        now = time.monotonic()
+        one = self._away.get(tier)
+        if one is None:
+            self._away[tier] = Outage(cause, now, now + _FIRST_AGAIN)
+            self._logger.warning("%s is away, and is tried again: %s", tier, cause)
+            return
+        one.cause = cause
+        if now >= one.again:
+            one.pause = min(2 * one.pause, _RARELY)
+            one.again = now + one.pause
+            self._logger.warning("%s has been away for %s: %s", tier, told_seconds(now - one.since), cause)
+
+    def back(self, tier: str, waiting: str = "") -> None:
+        """A tier answered; `waiting` tells what waits for it."""
+        one = self._away.pop(tier, None)
+        if one is not None:
+            waiting = waiting or (self._waiting() if tier == SQL else "")
+            seconds = told_seconds(time.monotonic() - one.since)
+            self._logger.warning("%s is back after %s%s", tier, seconds, f"; {waiting}" if waiting else "")

@@ -1,0 +1,476 @@
+"""R10: what the database refuses is set apart: it stays dirty and pinned, and holds nothing else up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sessioncache.hot.layout import Place
+from sessioncache.hot.messages import Dropped
+from sessioncache.primitives.revisions import LARGEST, decode_revision
+from tests.scripts.bench import BUCKETS, START, Bench, drop, put
+from tests.scripts.spaces import with_dirty_namespaces, write
+
+
+async def poisoned(bench: Bench) -> Place:
+    """A user's scope of which key `bad` is a dead letter and the rest is durable."""
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"), put("good", "1"))
+    assert (await bench.refuse(place, "bad")).left == 1
+    return place
+
+
+async def letters(bench: Bench) -> list[tuple[str, str, int, str]]:
+    """Key, user, attempts and reason of all letters."""
+    found = await bench.letters.read(range(BUCKETS))
+    return [(letter.key, letter.user, letter.attempts, letter.reason) for letter in found]
+
+
+def raw_letters(bench: Bench, place: Place) -> dict[bytes, bytes]:
+    """What the hash of letters holds."""
+    return dict(bench.ask("HGETALL", bench.key(place, "dead")))
+
+
+async def test_a_refused_entry_is_dead_after_enough_attempts(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    dirt = await bench.dirt(place)
+    dead = [await bench.accuse(dirt, "bad", attempts=3) for _ in range(3)]
+    assert dead == [False, False, True]
+    assert await letters(bench) == [("bad", "u", 3, "why")]
+
+
+async def test_attempts_count_for_one_revision_only(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    for _ in range(2):
+        await bench.accuse(await bench.dirt(place), "bad", attempts=3)
+    await bench.write(place, put("bad", "2"))
+    assert not await bench.accuse(await bench.dirt(place), "bad", attempts=3)
+    assert await letters(bench) == []
+
+
+async def test_what_was_written_again_since_is_not_accused(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    dirt = await bench.dirt(place)
+    await bench.write(place, put("bad", "2"))
+    assert not await bench.accuse(dirt, "bad", attempts=1)
+    assert raw_letters(bench, place) == {}
+
+
+async def test_what_another_worker_flushed_meanwhile_is_not_accused(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    dirt = await bench.dirt(place)
+    await bench.flush(place)
+    assert not await bench.accuse(dirt, "bad")
+    assert raw_letters(bench, place) == {}
+
+
+async def test_a_letter_tells_what_was_refused_when_and_why_but_not_the_value(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place, put("bad", '"secret"'))
+    bench.clock.move(5)
+    dirt = await bench.dirt(place)
+    await bench.accuse(dirt, "bad", reason="Refused|SQLSTATE 23514")
+    (letter,) = await bench.letters.read(range(BUCKETS))
+    assert (letter.org, letter.app, letter.user, letter.session) == ("org", "app", "u", "s")
+    assert (letter.revision, letter.refused_at) == (dirt.entries[0].revision, START + 5_000_000)
+    assert (letter.reason, letter.size) == ("Refused|SQLSTATE 23514", len('"secret"'))
+    assert b"secret" not in b"".join(raw_letters(bench, place).values())
+    await bench.acknowledge(replace(dirt, entries=[], left_out=True))
+
+
+async def test_a_dead_letter_rests_neither_claimed_nor_old_yet_dirty_and_pinned(bench: Bench) -> None:
+    place = await poisoned(bench)
+    bench.clock.move(100_000)
+    assert await bench.claim(bucket=place.ref.bucket, everything=True) == []
+    assert (bench.due(place), bench.since(place)) == (None, None)
+    assert await bench.backlog.oldest(range(BUCKETS)) is None
+    assert (bench.marks(place), bench.ttl(place.hash)) == ({b"=bad"}, None)
+
+
+async def test_an_entry_that_dies_while_it_is_claimed_rests_at_once(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    await bench.claim(bucket=place.ref.bucket, everything=True)
+    await bench.accuse(await bench.dirt(place), "bad")
+    assert (bench.due(place), bench.since(place)) == (None, None)
+
+
+async def test_the_others_of_a_scope_are_flushed_beside_its_letter(bench: Bench) -> None:
+    place = await poisoned(bench)
+    await bench.write(place, put("good", "2"))
+    assert bench.due(place) is not None
+    dirt = await bench.dirt(place)
+    assert [(entry.key, entry.text) for entry in dirt.entries] == [("good", b"2")]
+    assert dirt.phantoms == []
+    assert (await bench.acknowledge(dirt)).left == 1
+    assert (bench.marks(place), bench.due(place), bench.ttl(place.hash)) == ({b"=bad"}, None, None)
+
+
+async def test_a_newer_write_revives_it_and_its_flush_removes_the_letter(bench: Bench) -> None:
+    place = await poisoned(bench)
+    await bench.write(place, put("bad", "2"))
+    assert bench.since(place) == bench.clock.micros
+    assert await letters(bench) == []
+    dirt = await bench.dirt(place)
+    assert [entry.text for entry in dirt.entries] == [b"2"]
+    assert (await bench.acknowledge(dirt)).left == 0
+    assert raw_letters(bench, place) == {}
+
+
+async def test_a_suspect_that_is_accepted_after_all_leaves_no_letter(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    dirt = await bench.dirt(place)
+    await bench.accuse(dirt, "bad", attempts=3)
+    assert (await bench.acknowledge(dirt)).left == 0
+    assert raw_letters(bench, place) == {}
+
+
+async def test_a_pardoned_letter_is_flushed_again_now(bench: Bench) -> None:
+    place = await poisoned(bench)
+    bench.clock.move(50)
+    assert await bench.letters.pardon(place, b"=bad")
+    assert bench.due(place) == bench.since(place) == bench.clock.micros
+    assert [entry.key for entry in (await bench.dirt(place)).entries] == ["bad"]
+    assert (await bench.flush(place)).left == 0
+
+
+async def test_a_letter_is_tried_again_by_itself_ever_more_rarely_and_once_a_day(bench: Bench) -> None:
+    place = await poisoned(bench)
+    waited = []
+    for _ in range(10):
+        tens = 0
+        while not await bench.letters.retry_due(range(BUCKETS), 10):
+            bench.clock.move(600)
+            tens += 1
+        waited.append(tens)
+        assert bench.due(place) == bench.since(place) == bench.clock.micros
+        await bench.refuse(place, "bad")
+    assert waited == [1, 1, 2, 4, 8, 16, 32, 64, 128, 144], "times ten minutes"
+
+
+async def test_a_letter_that_is_dated_ahead_is_tried_again(bench: Bench) -> None:
+    place = await poisoned(bench)
+    bench.clock.move(-1_000_000)
+    assert await bench.letters.retry_due(range(BUCKETS), 10) == 1
+    assert bench.due(place) == bench.clock.micros
+
+
+async def test_of_many_letters_the_longest_refused_are_tried_again_first(bench: Bench) -> None:
+    first = await poisoned(bench)
+    bench.clock.move(300)
+    second = bench.session()
+    await bench.create(second, put("bad", "1"))
+    await bench.refuse(second, "bad")
+    bench.clock.move(3_600)
+    assert await bench.letters.retry_due(range(BUCKETS), 1) == 1
+    assert (bench.due(first), bench.due(second)) == (bench.clock.micros, None)
+
+
+async def test_a_letter_of_an_older_incarnation_is_tried_again_at_once(bench: Bench) -> None:
+    place = await poisoned(bench)
+    assert await bench.letters.retry_due(range(BUCKETS), 10) == 0
+    bench.raw.hset(place.control, "incarnation", "new")
+    assert await bench.letters.retry_due(range(BUCKETS), 10) == 1
+    assert bench.due(place) == bench.clock.micros
+
+
+async def test_a_pardon_of_what_is_no_letter_changes_nothing(bench: Bench) -> None:
+    place = await poisoned(bench)
+    assert not await bench.letters.pardon(place, b"=good")
+    assert bench.due(place) is None
+
+
+async def test_deleting_the_session_removes_its_letters_only(bench: Bench) -> None:
+    place, other = bench.session(), await poisoned(bench)
+    await bench.create(place, put("bad", "1"))
+    await bench.refuse(place, "bad")
+    await bench.delete(place, b"")
+    assert [key for key, *_ in await letters(bench)] == ["bad"]
+    assert set(raw_letters(bench, other)) == {f"{other.ref.member}=bad".encode()}
+    assert (await bench.flush(place)).left == 0
+
+
+async def test_a_deleted_key_may_be_dead_as_well(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    await bench.write(place, drop("bad"))
+    await bench.refuse(place, "bad")
+    assert bench.due(place) is None
+    assert await bench.values(place) == {}
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_flushed_through_never_passes_a_letter_or_a_suspect(bench: Bench, attempts: int) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    dirt = await bench.dirt(place)
+    await bench.accuse(dirt, "bad", attempts=attempts)
+    await bench.acknowledge(replace(dirt, entries=[], left_out=True))
+    await bench.write(place, put("good", "1"))
+    dirt = await bench.dirt(place)
+    good = [one for one in dirt.entries if one.key == "good"]
+    await bench.acknowledge(replace(dirt, entries=good, left_out=dirt.left_out or len(good) < len(dirt.entries)))
+    assert bench.field(place, "f") == b""
+    await bench.letters.pardon(place, b"=bad")
+    await bench.flush(place)
+    assert decode_revision(bench.field(place, "f")) == dirt.head.revision
+
+
+async def test_flushed_through_does_not_pass_what_was_refused_and_written_anew_since(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"), put("good", "1"))
+    dirt = await bench.dirt(place)
+    await bench.accuse(dirt, "bad", attempts=3)
+    good = [one for one in dirt.entries if one.key == "good"]
+    await bench.write(place, put("bad", "2"))
+    await bench.acknowledge(replace(dirt, entries=good, left_out=True))
+    assert bench.field(place, "f") == b"", "SQL has neither the value nor a newer one"
+
+
+async def test_flushed_through_does_not_pass_a_letter_that_was_written_anew_since_the_reading(bench: Bench) -> None:
+    place = await poisoned(bench)
+    await bench.write(place, put("good", "2"))
+    dirt = await bench.dirt(place)
+    assert dirt.left_out
+    await bench.write(place, put("bad", "2"))
+    await bench.acknowledge(dirt)
+    assert bench.field(place, "f") == b"", "SQL has neither the value nor a newer one"
+    dirt = await bench.dirt(place)
+    assert not dirt.left_out
+    await bench.acknowledge(dirt)
+    assert decode_revision(bench.field(place, "f")) == dirt.head.revision
+
+
+async def test_a_flush_is_told_of_letters_and_does_not_wake_a_worker_for_them(bench: Bench) -> None:
+    place = await poisoned(bench)
+    revision = bench.field(place, "=bad")[:9]
+    (state,) = await bench.hot.flush_state([place])
+    assert (state.dead, state.marks) == ({"bad": revision}, 1)
+    assert bench.due(place) is None
+
+
+async def test_a_flush_still_asks_for_what_is_dirty_beside_a_letter(bench: Bench) -> None:
+    place = await poisoned(bench)
+    await bench.write(place, put("good", "2"))
+    await bench.hot.flush_state([place])
+    assert bench.due(place) == bench.clock.micros
+
+
+async def test_a_suspect_is_no_letter_to_a_flush(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    await bench.accuse(await bench.dirt(place), "bad", attempts=3)
+    (state,) = await bench.hot.flush_state([place])
+    assert state.dead == {}
+
+
+async def test_as_many_letters_as_a_scope_has_keys_rest(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, *(put(f"k{number}", "1") for number in range(9_000)))
+    dirt = await bench.dirt(place)
+    for entry in dirt.entries:
+        bench.ask(
+            "HSET",
+            bench.key(place, "dead"),
+            f"{place.ref.member}={entry.key}",
+            bench.field(place, "=k0")[:9] + b"|1|3|0|why",
+        )
+    assert (await bench.acknowledge(replace(dirt, entries=[], left_out=True))).left == 9_000
+    assert bench.due(place) is None
+    assert len(await letters(bench)) == 9_000
+
+
+# ---- heads
+
+
+async def beheaded(bench: Bench, place: Place, attempts: int = 1) -> None:
+    """The head of a scope becomes a dead letter."""
+    dirt = await bench.dirt(place)
+    assert await bench.backlog.accuse(dirt, None, "why", attempts=attempts) is (attempts == 1)
+
+
+async def session_with_space(bench: Bench) -> tuple[Place, Place]:
+    """A session that SQL knows, and a namespace of it; both are dirty."""
+    (space,) = await with_dirty_namespaces(bench, "n")
+    await write(bench, space, put("n", "1"))
+    return bench.session(), space
+
+
+@pytest.mark.parametrize("kind", ["session", "user", "app"])
+async def test_a_scope_whose_head_is_refused_rests_as_a_whole_until_it_is_written_anew(bench: Bench, kind: str) -> None:
+    place = getattr(bench, kind)()
+    if kind == "session":
+        await bench.create(place, put("a", "1"))
+    else:
+        await bench.install(place)
+        await bench.write(place, put("a", "1"))
+    marks = bench.marks(place)
+    await beheaded(bench, place)
+    assert (bench.due(place), bench.since(place), bench.marks(place)) == (None, None, marks)
+    assert bench.ttl(place.hash) is None
+    (letter,) = await bench.letters.read(range(BUCKETS))
+    assert (letter.is_head, letter.key, letter.attempts, letter.user) == (True, "", 1, "" if kind == "app" else "u")
+    (state,) = await bench.hot.flush_state([place])
+    assert (state.headless, state.dead, bench.due(place)) == (True, {}, None)
+    bench.clock.move(1)
+    await bench.write(place, put("b", "1"))
+    assert {entry.key for entry in (await bench.dirt(place)).entries} == {"a", "b"}
+    assert await bench.letters.read(range(BUCKETS)) == []
+    assert (await bench.flush(place)).left == 0
+    assert raw_letters(bench, place) == {}
+
+
+async def test_a_head_that_is_refused_less_often_is_still_claimed(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place)
+    await beheaded(bench, place, attempts=2)
+    assert bench.due(place) is not None
+    assert await bench.letters.read(range(BUCKETS)) == []
+    (state,) = await bench.hot.flush_state([place])
+    assert not state.headless
+
+
+async def test_a_head_that_has_changed_since_the_reading_is_not_accused(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place)
+    dirt = await bench.dirt(place)
+    bench.clock.move(1)
+    await bench.write(place, put("a", "1"))
+    assert not await bench.backlog.accuse(dirt, None, "why", attempts=1)
+    assert raw_letters(bench, place) == {}
+
+
+@pytest.mark.parametrize("kind", ["session", "user", "app"])
+async def test_a_head_that_another_worker_flushed_meanwhile_is_not_accused(bench: Bench, kind: str) -> None:
+    place = getattr(bench, kind)()
+    await (bench.create(place, put("a", "1")) if kind == "session" else bench.install(place))
+    await bench.write(place, put("a", "2"))
+    dirt = await bench.dirt(place)
+    await bench.flush(place)
+    assert not await bench.backlog.accuse(dirt, None, "why", attempts=1)
+    assert raw_letters(bench, place) == {}
+
+
+async def test_a_head_that_nothing_but_letters_waits_for_is_not_accused(bench: Bench) -> None:
+    place = bench.session()
+    await bench.create(place, put("bad", "1"))
+    dirt = await bench.dirt(place)
+    await bench.refuse(place, "bad")
+    assert bench.marks(place) == {b"=bad"}
+    assert not await bench.backlog.accuse(dirt, None, "why", attempts=1)
+    assert [letter.is_head for letter in await bench.letters.read(range(BUCKETS))] == [False]
+
+
+async def test_a_head_that_only_a_namespace_waits_for_is_accused(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.flush(session)
+    assert bench.due(session) is None
+    host = (await bench.dirt(space)).host
+    assert await bench.backlog.accuse(host, None, "why", attempts=1)
+    assert await bench.letters.pardon(session, b"!")
+    await bench.flush(space)
+    assert not await bench.backlog.accuse(host, None, "why", attempts=1)
+
+
+async def test_with_the_head_of_a_session_its_namespaces_rest_and_wake(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.backlog.accuse((await bench.dirt(space)).host, None, "why", attempts=1)
+    assert (bench.due(session), bench.due(space), bench.since(space)) == (None, None, None)
+    (state,) = await bench.hot.flush_state([space])
+    assert state.headless
+    assert await bench.letters.pardon(session, b"!")
+    assert bench.due(session) == bench.due(space) == bench.since(space) == bench.clock.micros
+
+
+async def test_what_wakes_the_head_of_a_session_wakes_its_namespaces_once_it_is_flushed(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.backlog.accuse((await bench.dirt(space)).host, None, "why", attempts=1)
+    bench.clock.move(1)
+    await bench.write(session, put("a", "2"))
+    assert bench.due(space) is None
+    await bench.flush(session)
+    assert bench.due(space) == bench.clock.micros
+
+
+async def test_a_scope_that_was_claimed_before_its_head_died_is_not_read(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.backlog.accuse((await bench.dirt(space)).host, None, "why", attempts=1)
+    found = await bench.backlog.read_dirt([(one.ref.bucket, one.ref.member) for one in (session, space)])
+    assert [type(one) for one in found] == [Dropped, Dropped]
+
+
+async def test_what_is_scrubbed_takes_the_letter_on_its_head_and_its_namespaces_along(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.backlog.accuse((await bench.dirt(space)).host, None, "why", attempts=1)
+    assert await bench.backlog.scrub(session, LARGEST)
+    assert raw_letters(bench, session) == {}
+    assert bench.raw.exists(session.hash, space.hash) == 0
+
+
+async def test_what_makes_a_head_suspect_goes_when_a_namespace_is_flushed_with_it(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.flush(session)
+    dirt = await bench.dirt(space)
+    assert not await bench.backlog.accuse(dirt.host, None, "why", attempts=2)
+    await bench.acknowledge(dirt)
+    assert raw_letters(bench, space) == {}
+
+
+# ---- records of namespaces
+
+
+async def test_a_namespace_whose_record_is_refused_rests_alone_until_it_is_written_anew(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await beheaded(bench, space)
+    assert (bench.due(space), bench.since(space), bench.marks(space)) == (None, None, {b"=k", b"=n"})
+    assert bench.due(session) is not None
+    (letter,) = await bench.letters.read(range(BUCKETS))
+    assert (letter.is_head, letter.key, letter.namespace, letter.session) == (True, "", "n", "s")
+    states = await bench.hot.flush_state([session, space])
+    assert [state.headless for state in states] == [False, True]
+    assert (await bench.flush(session)).left == 0
+    (found,) = await bench.backlog.read_dirt([(space.ref.bucket, space.ref.member)])
+    assert isinstance(found, Dropped)
+    bench.clock.move(1)
+    await write(bench, space, put("n", "2"))
+    assert await bench.letters.read(range(BUCKETS)) == []
+    assert (await bench.flush(space)).left == 0
+    assert raw_letters(bench, space) == {}
+
+
+async def test_the_record_of_a_namespace_is_flushed_again_on_command(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.flush(session)
+    await beheaded(bench, space)
+    bench.clock.move(1)
+    assert await bench.letters.pardon(space, b"!")
+    assert (bench.due(space), bench.due(session)) == (bench.clock.micros, None)
+    assert (await bench.flush(space)).left == 0
+
+
+async def test_a_namespace_whose_record_is_refused_is_given_up_on_command_only(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.flush(session)
+    await beheaded(bench, space)
+    assert not await bench.backlog.scrub(space, LARGEST)
+    assert await bench.backlog.scrub(space, LARGEST, living=True)
+    assert (raw_letters(bench, space), bench.raw.exists(space.hash), bench.raw.exists(session.hash)) == ({}, 0, 1)
+    assert bench.ttl(session.hash) is not None
