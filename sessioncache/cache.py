@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sessioncache.batch.batch import Batch
 from sessioncache.coordination.connecting import Connecting, Resources
+from sessioncache.coordination.places import SessionPlaces
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import DurableTierUnavailableError, SessionExistsError, SessionNotFoundError
 from sessioncache.handle.flush_wait import flush, prune
@@ -24,16 +25,17 @@ from sessioncache.operations.erase_user import Erasure, ErasureReport
 from sessioncache.operations.export import FORMAT, export_scope, export_session
 from sessioncache.operations.list import Listing, find
 from sessioncache.operations.resume import user_of
-from sessioncache.operations.retention import Retention, note
+from sessioncache.operations.retention import note
 from sessioncache.operations.touch import check_title, counting, touch
 from sessioncache.primitives.cursors import Order, Owner, check_order
 from sessioncache.primitives.deadline import check_seconds, within
 from sessioncache.primitives.names import check_name, new_session_id
+from sessioncache.primitives.retention_record import Retention
 from sessioncache.primitives.scopes import app_ref, user_ref
 from sessioncache.primitives.session_info import SessionInfo, SessionPage, info_of
 from sessioncache.primitives.values import Json, check_flag, check_mapping
 from sessioncache.scope import Scope
-from sessioncache.session import Session, SessionPlaces, fork_session, not_found, open_session
+from sessioncache.session import Session, fork_session, not_found, open_session
 from sessioncache.settings import CacheSettings
 
 if TYPE_CHECKING:
@@ -152,7 +154,10 @@ class SessionCache:
         places = self._places(user, new_session_id() if session_id is None else session_id)
         given = {} if state is None else check_mapping("state", state)
         creation = Creation(self._tiers, places, title, given, generated=generated)
-        return await creation.run(await self._ledger_source())
+        open_ledger = await self._ledger_source()
+        return await creation.run(
+            lambda parts, written: Session.created(self._tiers, open_ledger, places, parts, written, title)
+        )
 
     async def get(self, user: str, session_id: str) -> Session:
         """A session with its merged state; SessionNotFoundError."""

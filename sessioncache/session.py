@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from copy import copy
-from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Self, TypeVar
 
+from sessioncache.coordination.places import SessionPlaces
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.coordination.usage import InUse
 from sessioncache.current import bound
@@ -25,7 +24,6 @@ from sessioncache.operations.fork import Forker
 from sessioncache.operations.touch import check_title, counting, touch
 from sessioncache.primitives.names import APP_PREFIX, TEMP_PREFIX, USER_PREFIX, Key, KeyScope, split_key
 from sessioncache.primitives.revisions import ZERO
-from sessioncache.primitives.scopes import app_ref, session_ref, user_ref
 from sessioncache.primitives.session_info import Identity, SessionInfo, info_of
 from sessioncache.primitives.values import readable, tell_damaged
 from sessioncache.records import Record, record_of, upsert_of
@@ -38,35 +36,6 @@ _PREFIX = {KeyScope.SESSION: "", KeyScope.USER: USER_PREFIX, KeyScope.APP: APP_P
 _SHARED = (KeyScope.USER, KeyScope.APP)
 _MOVING = (b"r", b"v", b"u", b"t", b"m", b"k")
 """Head fields that change within a life."""
-
-
-@dataclass(frozen=True)
-class SessionPlaces:
-    """Where the scopes lie that a session's state is merged from."""
-
-    session: Place
-    user: Place
-    app: Place
-
-    @classmethod
-    def of(cls, tiers: Tiers, org: str, app: str, user: str, session: str) -> SessionPlaces:
-        """The places of one session."""
-        n, place = tiers.settings.buckets, tiers.layout.place
-        return cls(
-            place(session_ref(n, org, app, user, session)),
-            place(user_ref(n, org, app, user)),
-            place(app_ref(n, org, app)),
-        )
-
-    @cached_property
-    def by_scope(self) -> Mapping[KeyScope, Place]:
-        """The session first, since every call checks its life; temp: keys beside it."""
-        return {
-            KeyScope.SESSION: self.session,
-            KeyScope.TEMP: self.session,
-            KeyScope.USER: self.user,
-            KeyScope.APP: self.app,
-        }
 
 
 class Session(Handle):

@@ -15,6 +15,7 @@ from sessioncache.cli.inspection import print_inspection, told_of_inspection
 from sessioncache.cli.options import installation_of
 from sessioncache.cli.printing import age, exact, is_terminal, note, plain, print_json, print_table, shell_word, width
 from sessioncache.coordination.connecting import open_tiers, open_urls
+from sessioncache.coordination.places import SessionPlaces
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import (
     AmbiguousSessionError,
@@ -29,7 +30,6 @@ from sessioncache.operations.export import told_of
 from sessioncache.operations.inspect import inspect_session
 from sessioncache.operations.list import find
 from sessioncache.primitives.session_info import SessionInfo
-from sessioncache.session import SessionPlaces
 from sessioncache.settings import CacheSettings
 
 _PAGE, _LONG_PAGE = 50, 500

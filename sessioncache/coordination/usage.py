@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from sessioncache.errors import SessionCacheError
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Gone, Unready
-from sessioncache.operations.retention import PARTS, retentions
 from sessioncache.primitives.deadline import within
+from sessioncache.primitives.retention_record import PARTS, retentions
 from sessioncache.primitives.revisions import ZERO, decode_revision
 from sessioncache.primitives.scopes import app_id
 

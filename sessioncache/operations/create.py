@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sessioncache.coordination.id_reservation import Vacancy
+from sessioncache.coordination.places import SessionPlaces
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import (
     DamagedValueError,
@@ -15,15 +17,16 @@ from sessioncache.errors import (
     SessionExistsError,
 )
 from sessioncache.handle.base import raise_refusal
-from sessioncache.handle.unflushed_writes import Ledger
 from sessioncache.hot.limits import check_call, size_of
 from sessioncache.hot.messages import Operation, Part, Refused, Taken, Written, WrittenPart
 from sessioncache.operations.touch import check_title
 from sessioncache.primitives.entries import Head
 from sessioncache.primitives.names import KeyScope, split_key
 from sessioncache.primitives.values import Json, encode_value
-from sessioncache.session import Session, SessionPlaces
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS
+
+if TYPE_CHECKING:
+    from sessioncache.session import Session
 
 _SHARED = (KeyScope.USER, KeyScope.APP)
 
@@ -40,8 +43,8 @@ class Creation:
         self._parts = _parts(places, state)
         self._vacancy = Vacancy(tiers, places.session, generated=generated)
 
-    async def run(self, open_ledger: Callable[[], Ledger]) -> Session:
-        """Create it, or raise SessionExistsError."""
+    async def run(self, handle_of: Callable[[Mapping[KeyScope, Part], Written], Session]) -> Session:
+        """Create it; the handle that `handle_of` makes of the write.  SessionExistsError."""
         ref = self._places.session.ref
         outcome: Written | Refused | None = None
         try:
@@ -55,7 +58,7 @@ class Creation:
         if isinstance(outcome, Refused):
             raise_refusal(outcome.why)
             raise LimitExceededError(f"the initial state is too large ({outcome.detail}); nothing was created")
-        created = Session.created(self._tiers, open_ledger, self._places, self._parts, outcome, self._title)
+        created = handle_of(self._parts, outcome)
         if any(done.content is None for scope, done in self._by_scope(outcome) if scope in _SHARED):
             await self._read(created)
         return created

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from sessioncache.coordination.places import SessionPlaces
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.hot.inspection import Sight, look
 from sessioncache.hot.layout import head_of
@@ -15,7 +16,6 @@ from sessioncache.primitives.revisions import DIGITS
 from sessioncache.primitives.session_info import SessionInfo, info_of
 from sessioncache.primitives.timestamps import json_of
 from sessioncache.primitives.values import readable
-from sessioncache.session import SessionPlaces
 
 
 class Size(NamedTuple):

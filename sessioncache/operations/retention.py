@@ -6,15 +6,13 @@ workers sees to it.  Every call on a session's handle counts as use (see `usage`
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sessioncache.hot.messages import Gone
 from sessioncache.operations.delete import Deletion, Unused
 from sessioncache.primitives.deadline import within
+from sessioncache.primitives.retention_record import PARTS, Retention, retentions
 from sessioncache.primitives.scopes import app_id, session_ref
 
 if TYPE_CHECKING:
@@ -22,35 +20,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PARTS = 16
-"""How often the use of a session is noted within a retention."""
-_PREFIX = "retention:"
 _MOST = 100
 """Sessions that are looked at in one go."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How long the sessions of one app are kept."""
-
-    org: str
-    app: str
-    seconds: float
-
-    @property
-    def name(self) -> str:
-        """What it is noted under."""
-        return _PREFIX + app_id(self.org, self.app)
-
-    def encode(self) -> str:
-        """The text that is noted."""
-        return json.dumps({"org": self.org, "app": self.app, "seconds": self.seconds})
-
-
-def retentions(record: Mapping[str, str]) -> list[Retention]:
-    """All that are noted, those left out that keep for ever."""
-    found = [Retention(**json.loads(value)) for name, value in record.items() if name.startswith(_PREFIX)]
-    return [one for one in found if one.seconds > 0]
 
 
 async def note(tiers: Tiers, retention: Retention) -> None:

@@ -9,8 +9,9 @@ import pytest
 from sessioncache_worker import FlushWorker
 
 from sessioncache import ConfigurationError, Session, SessionCache, SessionNotFoundError
-from sessioncache.operations.retention import Retention, expire
+from sessioncache.operations.retention import expire
 from sessioncache.primitives.names import KeyScope
+from sessioncache.primitives.retention_record import Retention
 from sessioncache.primitives.revisions import ZERO, encode_revision
 from tests.helpers import (
     Urls,

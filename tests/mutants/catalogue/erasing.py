@@ -392,7 +392,7 @@ MUTATIONS = (
     Mutation(
         "a retention of 0 is one",
         "R14",
-        "sessioncache/operations/retention.py",
+        "sessioncache/primitives/retention_record.py",
         "[one for one in found if one.seconds > 0]",
         "found",
         (_RETENTION + "test_sessions_are_kept_for_ever_unless_told_otherwise",),
