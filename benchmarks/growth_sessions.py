@@ -19,8 +19,8 @@ from sessioncache import Session, SessionCache
 from sessioncache.coordination.connecting import open_tiers
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.hot.client import Argument
+from sessioncache.hot.fields import fields_of, key_field
 from sessioncache.hot.incarnations import Incarnations
-from sessioncache.hot.layout import fields_of, user_field
 from sessioncache.primitives.entries import Head
 from sessioncache.primitives.names import KeyScope
 from sessioncache.primitives.revisions import encode_revision
@@ -124,7 +124,7 @@ def _hot(tiers: Tiers, number: int, incarnations: dict[int, str]) -> Iterator[Se
     ]
     fields += [b"n", KEYS, b"z", KEYS * len(TEXT)]
     for key in range(KEYS):
-        fields += [user_field(f"key{key}"), revision + TEXT]
+        fields += [key_field(f"key{key}"), revision + TEXT]
     yield (b"HSET", place.hash, *fields)
     yield (b"PEXPIRE", place.hash, 86_400_000)
 

@@ -17,7 +17,7 @@ from sessioncache.errors import DurableTierUnavailableError, SessionExistsError,
 from sessioncache.handle.flush_wait import flush, prune
 from sessioncache.handle.unflushed_writes import Ledger
 from sessioncache.hot.client import HotLink
-from sessioncache.hot.layout import head_of
+from sessioncache.hot.fields import Field, head_of
 from sessioncache.hot.messages import Gone, Part, Touch
 from sessioncache.operations.create import Creation
 from sessioncache.operations.delete import Deletion
@@ -241,7 +241,7 @@ class SessionCache:
         except Gone:
             raise not_found(session_id) from None
         (await self._ledger_source())().note_head(place, written)
-        names = (b"o", self.org), (b"a", self.app), (b"w", user), (b"s", session_id)
+        names = (Field.ORG, self.org), (Field.APP, self.app), (Field.USER, user), (Field.SESSION, session_id)
         return info_of(head_of({**head, **{name: text.encode() for name, text in names}}))
 
     # ---- taking out, and erasing

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sessioncache.errors import InvalidNameError, InvalidValueError
+from sessioncache.hot.fields import Code
 from sessioncache.hot.messages import Operation
 from sessioncache.primitives.names import KeyScope, split_key
 from sessioncache.primitives.revisions import DIGITS, LARGEST, decode_revision, revision_time
@@ -46,7 +47,7 @@ def upsert_of(record: Record) -> Operation:
     if scope is not KeyScope.SESSION:
         raise InvalidNameError(f"the key of a record must be a session's own, not {record.key!r}")
     at, json = _micros(record.updated_at), encode_value(name, record.value)
-    return Operation(b"S" if at is None else b"R", name, dated(json, at))
+    return Operation(Code.SET if at is None else Code.SET_UNLESS_OLDER, name, dated(json, at))
 
 
 def record_of(session: ScopeRef, key: str, value: Json, entry: bytes) -> Record:

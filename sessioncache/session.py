@@ -15,7 +15,8 @@ from sessioncache.current import bound
 from sessioncache.errors import OutcomeUnknownError, SessionCacheError, SessionNotFoundError
 from sessioncache.handle.base import Handle
 from sessioncache.handle.unflushed_writes import Ledger
-from sessioncache.hot.layout import Place, head_of
+from sessioncache.hot.fields import Field, head_of
+from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Content, Gone, Part, Touch, Wanted, Written
 from sessioncache.lease import Lease
 from sessioncache.namespace import Namespace
@@ -34,7 +35,7 @@ _PREFIX = {KeyScope.SESSION: "", KeyScope.USER: USER_PREFIX, KeyScope.APP: APP_P
 
 
 _SHARED = (KeyScope.USER, KeyScope.APP)
-_MOVING = (b"r", b"v", b"u", b"t", b"m", b"k")
+_MOVING = (Field.REVISION, Field.VALUES_REVISION, Field.UPDATED, Field.TITLE, Field.MESSAGES, Field.TOKENS)
 """Head fields that change within a life."""
 
 
@@ -52,7 +53,7 @@ class Session(Handle):
         super().__init__(tiers, open_ledger)
         self._by_scope = places.by_scope
         self._head = head
-        self._in_use = InUse(places.session, head[b"b"])
+        self._in_use = InUse(places.session, head[Field.BIRTH])
         self._in_use.seen(head)
 
     @classmethod
@@ -81,7 +82,7 @@ class Session(Handle):
     ) -> Session:
         """The handle of a session that was just created, with the shared keys that were read behind it."""
         digits = written.birth or written.revision
-        head = {b"b": digits, b"v": digits, b"u": digits, b"t": title.encode()}
+        head = {Field.BIRTH: digits, Field.VALUES_REVISION: digits, Field.UPDATED: digits, Field.TITLE: title.encode()}
         head |= {name: text.encode() for name, text in _identity(places.session).items()}
         session = cls(tiers, open_ledger, places, head)
         session._known.born(KeyScope.SESSION, digits)
@@ -184,7 +185,7 @@ class Session(Handle):
     async def _touch(self, change: Touch) -> SessionInfo:
         part = Part(self._by_scope[KeyScope.SESSION], birth=self._birth)
         written, head = await self._of_this_life(touch(self._tiers, part, change, self._lease))
-        if head.get(b"u", ZERO) >= self._head.get(b"u", ZERO):  # else a later one was answered first
+        if head.get(Field.UPDATED, ZERO) >= self._head.get(Field.UPDATED, ZERO):  # else a later one was answered first
             self._head.update({name: head[name] for name in _MOVING if name in head})  # R5: never the birth
         self._in_use.seen(head)
         if self._ledger is None:
@@ -268,7 +269,7 @@ class Session(Handle):
 
     @property
     def _birth(self) -> bytes:
-        return self._head[b"b"]
+        return self._head[Field.BIRTH]
 
     @property
     def of_session(self) -> str:
@@ -293,7 +294,7 @@ class Session(Handle):
         self._in_use.seen(told)
 
     def _changed(self, revision: bytes) -> None:
-        self._head[b"u"] = max(revision, self._head.get(b"u", ZERO))
+        self._head[Field.UPDATED] = max(revision, self._head.get(Field.UPDATED, ZERO))
         self._in_use.seen(self._head)
 
 
@@ -349,7 +350,12 @@ async def fork_session(
 
 
 def _identity(place: Place) -> dict[bytes, str]:
-    return {b"o": place.ref.org, b"a": place.ref.app, b"w": place.ref.user, b"s": place.ref.session}
+    return {
+        Field.ORG: place.ref.org,
+        Field.APP: place.ref.app,
+        Field.USER: place.ref.user,
+        Field.SESSION: place.ref.session,
+    }
 
 
 def not_found(session_id: str) -> SessionNotFoundError:

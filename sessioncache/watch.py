@@ -21,6 +21,7 @@ from sessioncache.errors import (
     HotTierUnavailableError,
     SessionNotFoundError,
 )
+from sessioncache.hot.fields import Event, Field
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Gone, Wanted
 from sessioncache.hot.subscriptions import Announcement
@@ -189,9 +190,9 @@ class Watch:
             self._early.append((channel, payload))
             return
         told, scope = Announcement.of(payload), self._by_channel.get(channel)
-        if scope is None or told.what in (b"x", b"?") or told.incarnation != self._incarnations[scope]:
+        if scope is None or told.what in (Event.ENDED, b"?") or told.incarnation != self._incarnations[scope]:
             self._look_again(temp=channel in (self._first.channel, self._first.bucket_channel))
-        elif told.what == b"t":
+        elif told.what == Event.TEMP_WRITTEN:
             self._note(KeyScope.TEMP, told)
         else:
             self._note(scope, told)
@@ -282,7 +283,11 @@ class Watch:
         for scope, content in zip(self._asked, contents, strict=True):
             self._incarnations[scope] = content.incarnation
             if scope in self._watched:
-                self._match(scope, content.head.get(b"v") or content.head.get(b"r") or ZERO, before.get(scope))
+                self._match(
+                    scope,
+                    content.head.get(Field.VALUES_REVISION) or content.head.get(Field.REVISION) or ZERO,
+                    before.get(scope),
+                )
         if temp and KeyScope.TEMP in self._watched:
             self._latest.setdefault(KeyScope.TEMP, ZERO)
             self._tell(KeyScope.TEMP, (), missed=True)

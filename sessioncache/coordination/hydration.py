@@ -14,7 +14,8 @@ from sessioncache.coordination.loading import Loadings, Progress, held_elsewhere
 from sessioncache.coordination.read_coalescing import Readings
 from sessioncache.durable.messages import FencedOff
 from sessioncache.errors import HotTierUnavailableError
-from sessioncache.hot.layout import Place, fields_of, user_field
+from sessioncache.hot.fields import Field, fields_of, key_field
+from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Gone, Token, TokenLost, Unready
 from sessioncache.hot.tier import HotTier
 from sessioncache.primitives.deadline import seconds_left
@@ -174,13 +175,13 @@ def _fields(place: Place, stored: StoredScope) -> list[tuple[bytes, bytes]]:
     flat = fields_of(_named(place, stored.head), place.ref.kind)
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
     if place.ref.kind is ScopeKind.NAMESPACE:
-        fields[b"d"] = place.parents
-        fields[b"v"] = encode_revision(stored.head.values_revision)
-    fields[b"r"] = encode_revision(stored.known)
-    fields[b"p"] = fields[b"r"]  # what SQL knew and is not here was deleted, or it was purged
-    fields[b"n"] = b"%d" % len(stored.entries)
-    fields[b"z"] = b"%d" % sum(json_size(entry.text) for entry in stored.entries)
-    pairs = [(user_field(entry.key), encode_revision(entry.revision) + entry.text) for entry in stored.entries]
+        fields[Field.HOLDER] = place.parents
+        fields[Field.VALUES_REVISION] = encode_revision(stored.head.values_revision)
+    fields[Field.REVISION] = encode_revision(stored.known)
+    fields[Field.PURGED] = fields[Field.REVISION]  # what SQL knew and is not here was deleted, or it was purged
+    fields[Field.KEYS] = b"%d" % len(stored.entries)
+    fields[Field.BYTES] = b"%d" % sum(json_size(entry.text) for entry in stored.entries)
+    pairs = [(key_field(entry.key), encode_revision(entry.revision) + entry.text) for entry in stored.entries]
     return [*pairs, *fields.items()]
 
 

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from sessioncache.errors import SessionCacheError
+from sessioncache.hot.fields import Field
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Gone, Unready
 from sessioncache.primitives.deadline import within
@@ -108,7 +109,7 @@ class InUse:
 
     def seen(self, fields: Mapping[bytes, bytes]) -> None:
         """The head of the session, or a part of it, was read or written."""
-        self._last = max(self._last, fields.get(b"u", ZERO), fields.get(b"j", ZERO))
+        self._last = max(self._last, fields.get(Field.UPDATED, ZERO), fields.get(Field.USED, ZERO))
 
     async def note(self, tiers: Tiers) -> None:
         """The session was used: have it noted if that is due.  Where it cannot be, it is tried again a while later."""

@@ -22,6 +22,7 @@ from sessioncache.handle.edit import Edit, KeyChange
 from sessioncache.handle.flush_wait import flush
 from sessioncache.handle.local_view import Known, State
 from sessioncache.handle.unflushed_writes import Ledger
+from sessioncache.hot.fields import Code
 from sessioncache.hot.layout import Place
 from sessioncache.hot.limits import check_call
 from sessioncache.hot.messages import (
@@ -298,15 +299,15 @@ class Handle(ABC):
         changes: dict[KeyScope, list[Operation]] = {}
         for key, value in check_mapping("an update", mapping).items():
             scope, name = self._split(key)
-            changes.setdefault(scope, []).append(Operation(b"S", name, encode_value(key, value)))
+            changes.setdefault(scope, []).append(Operation(Code.SET, name, encode_value(key, value)))
         for key in () if delete == () else gone_keys(mapping, delete):
             scope, name = self._split(key)
-            changes.setdefault(scope, []).append(Operation(b"D", name))
+            changes.setdefault(scope, []).append(Operation(Code.DELETE, name))
         return decode_revision((await self._write(changes, if_revision)).revision)
 
     async def delete(self, key: str) -> bool:
         """Delete one key; whether it existed."""
-        return await self._change_one(key, b"D") == 1
+        return await self._change_one(key, Code.DELETE) == 1
 
     async def increment(self, key: str, by: float = 1) -> Any:
         """Add to a number, in one atomic step; the new number.  Absent counts as 0.
@@ -314,7 +315,7 @@ class Handle(ABC):
         TypeMismatchError where the value is no number.
         """
         arithmetic.check(key, by)
-        done = bytes(await self._change_one(key, b"I", encode_value(key, by), by))
+        done = bytes(await self._change_one(key, Code.INCREMENT, encode_value(key, by), by))
         return decode_value(done, key, self.of_session)
 
     async def append(self, key: str, *items: Json) -> int:
@@ -323,7 +324,7 @@ class Handle(ABC):
         TypeMismatchError where the value is no list.
         """
         texts = [encode_value(f"{key}[+{index}]", item) for index, item in enumerate(items)]
-        done = bytes(await self._change_one(key, b"A", b",".join(texts)))
+        done = bytes(await self._change_one(key, Code.APPEND, b",".join(texts)))
         return len(decode_value(done, key, self.of_session))
 
     def edit(self, *, overwrite: bool = False) -> Edit:
@@ -339,13 +340,17 @@ class Handle(ABC):
         sorted_out: dict[KeyScope, list[Operation]] = {}
         for key, text, expected in changes:
             scope, name = self._split(key)
-            operation = Operation(b"D", name, b"", expected) if text is None else Operation(b"S", name, text, expected)
+            operation = (
+                Operation(Code.DELETE, name, b"", expected)
+                if text is None
+                else Operation(Code.SET, name, text, expected)
+            )
             sorted_out.setdefault(scope, []).append(operation)
         if sorted_out:
             await self._write(sorted_out)
 
     async def _clear(self) -> int:
-        changes = {self._own: [Operation(b"C", "")]}
+        changes = {self._own: [Operation(Code.CLEAR, "")]}
         written = await self._write(changes)
         return int(written.parts[list(self._parts(changes)).index(self._own)].results[0])
 
@@ -384,7 +389,7 @@ class Handle(ABC):
             if outcome.why == "compute":
                 value = decode_value(outcome.text, key, self.of_session)
                 text = encode_value(key, arithmetic.add(key, value, by))
-                again = {scope: [Operation(b"S", operation.key, text, outcome.revision)]}
+                again = {scope: [Operation(Code.SET, operation.key, text, outcome.revision)]}
             outcome = await self._try_write(again)
         return outcome, text
 
@@ -447,18 +452,24 @@ class Handle(ABC):
     ) -> None:
         known = self._known
         for (code, key, given, _), result in zip(operations, done.results, strict=True):
-            if code == b"C":
+            if code == Code.CLEAR:
                 known.clear(began, scope, done, revision)
             else:
                 text = result if result and isinstance(result, bytes) else given
-                known.write(began, scope, self._full(scope, key), revision, None if code == b"D" else text)
+                known.write(began, scope, self._full(scope, key), revision, None if code == Code.DELETE else text)
         known.advance(scope, done, revision)
 
     def _note_absent(self, scope: KeyScope, operations: Sequence[Operation], done: WrittenPart, began: int) -> None:
         """A write that changed nothing has found absent what it was to take away."""
         version = done.incarnation + done.before if done.before else b""
         for code, key, _, _ in operations:
-            absent = self._known.keys_of(scope) if code == b"C" else [self._full(scope, key)] if code == b"D" else []
+            absent = (
+                self._known.keys_of(scope)
+                if code == Code.CLEAR
+                else [self._full(scope, key)]
+                if code == Code.DELETE
+                else []
+            )
             for name in absent:
                 self._known.read(began, scope, name, None, version)
 

@@ -19,6 +19,7 @@ from sessioncache.errors import (
     WriteLostError,
 )
 from sessioncache.handle.unflushed_writes import Ledger, Noted, Pending, fingerprint
+from sessioncache.hot.fields import Field
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Content, FlushState, Gone, Wanted
 from sessioncache.hot.metrics import Vitals
@@ -249,12 +250,12 @@ def _holds(content: Content, pending: Pending) -> bool:
         return False
     if not all(_holds_entry(content, key, noted, forgot=forgot) for key, noted in pending.entries.items()):
         return False
-    return not pending.life or pending.life == content.head.get(b"b", ZERO)
+    return not pending.life or pending.life == content.head.get(Field.BIRTH, ZERO)
 
 
 def _holds_touch(content: Content, pending: Pending) -> bool:
     """Whether the head is as it was after the touch, or after the latest write: a later one's may lack the touch."""
-    return not pending.head or content.head.get(b"u", ZERO) in (pending.head, pending.revision)
+    return not pending.head or content.head.get(Field.UPDATED, ZERO) in (pending.head, pending.revision)
 
 
 def _holds_entry(content: Content, key: str, noted: Noted, *, forgot: bool) -> bool:
@@ -269,7 +270,7 @@ def _holds_entry(content: Content, key: str, noted: Noted, *, forgot: bool) -> b
 
 def _holds_clear(content: Content, pending: Pending) -> bool:
     """Whether it is that very clear, or nothing lives but what was written since: to stamp anew clears, too."""
-    cleared = content.head.get(b"c", ZERO)
+    cleared = content.head.get(Field.CLEARED, ZERO)
     if not pending.whole or cleared == pending.whole:
         return True
     return cleared > pending.whole and content.entries.keys() <= pending.entries.keys()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import NamedTuple
 
+from sessioncache.hot.fields import Code
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import ANY, FlushState, Operation, Part, Written
 from sessioncache.primitives.revisions import decode_revision, encode_revision
@@ -106,8 +107,8 @@ class Ledger:
                 pending.revision = revision
             for operation, result in zip(part.operations, done.results, strict=True):
                 code, key, given, expected = operation
-                text = given if code == b"S" else _text_of(operation, result)
-                if code == b"C":
+                text = given if code == Code.SET else _text_of(operation, result)
+                if code == Code.CLEAR:
                     if result:
                         _clear(same, pending, revision)
                 elif text is not None:
@@ -225,8 +226,8 @@ def fingerprint(text: bytes) -> bytes:
 
 def _text_of(operation: Operation, result: bytes | int) -> bytes | None:
     """The text that an operation left; None if it changed nothing."""
-    if operation.code == b"D":
+    if operation.code == Code.DELETE:
         return b"" if result == 1 else None
-    if operation.code == b"R" and result == 0:
+    if operation.code == Code.SET_UNLESS_OLDER and result == 0:
         return None
-    return result if isinstance(result, bytes) and operation.code in (b"I", b"A") else operation.text
+    return result if isinstance(result, bytes) and operation.code in (Code.INCREMENT, Code.APPEND) else operation.text

@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.client import Argument, HotLink, Reply, pairs_of, parse_info
 from sessioncache.hot.faults import forbidden_by, is_repeatable
+from sessioncache.hot.fields import Field
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.metrics import Pulse, Vitals, WorkerPulse
 from sessioncache.settings import CacheSettings, WorkerSettings
@@ -110,7 +111,9 @@ async def _read_pulse(link: HotLink, layout: Layout) -> tuple[Pulse | None, str]
 async def _read_ailing(link: HotLink, layout: Layout, workers: Sequence[WorkerPulse]) -> dict[str, str]:
     """What living workers cannot flush, by the names that the scopes' hashes tell."""
     told = {(bucket, member): cause for one in workers if one.alive for bucket, member, cause in one.ailing}
-    commands = [(b"HMGET", layout.hash(*scope), b"a", b"w", b"s", b"g") for scope in told]
+    commands = [
+        (b"HMGET", layout.hash(*scope), Field.APP, Field.USER, Field.SESSION, Field.NAMESPACE) for scope in told
+    ]
     replies = await link.exchange(commands, {})
     return {_named(member, reply): cause for ((_, member), cause), reply in zip(told.items(), replies, strict=True)}
 

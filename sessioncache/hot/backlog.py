@@ -12,6 +12,7 @@ from sessioncache.errors import DamagedValueError
 from sessioncache.hot.client import Argument, HotLink, Reply, pairs_of
 from sessioncache.hot.dirty_fields import PIECE_BYTES, PIECE_ROWS, Piece, acknowledgement_of, dirt_of, pieces_of
 from sessioncache.hot.dirty_pieces import read_in_pieces
+from sessioncache.hot.fields import HEAD_MARK
 from sessioncache.hot.grouping import Call, call_groups
 from sessioncache.hot.idempotency import LIFETIME
 from sessioncache.hot.layout import Layout, Place
@@ -276,7 +277,7 @@ class Backlog:
         The head of a namespace is its own record, not that of its session.
         """
         keys = [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, dirt.member)]
-        field, revision = (b"=" + entry.key.encode(), entry.revision) if entry else (b"!", dirt.revision)
+        field, revision = (b"=" + entry.key.encode(), entry.revision) if entry else (HEAD_MARK, dirt.revision)
         args = (field, encode_revision(revision), attempts, reason.encode())
         return bool((await self.link.call(load_script("accuse"), keys, args))[2])
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sessioncache.hot.client import HotLink, pairs_of
+from sessioncache.hot.fields import HEAD_MARK, Field
 from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.scripts import load_script
 from sessioncache.primitives.revisions import DIGITS, decode_revision
@@ -13,8 +14,7 @@ from sessioncache.primitives.timestamps import json_size
 
 _MEMBER = 33
 """Characters of a scope's kind and id."""
-_IDENTITY = (b"o", b"a", b"w", b"s", b"g", b"d")
-_OF_HEAD = b"!"
+_IDENTITY = (Field.ORG, Field.APP, Field.USER, Field.SESSION, Field.NAMESPACE, Field.HOLDER)
 _FIRST_RETRY, _LAST_RETRY = 600_000_000, 86_400_000_000
 """Microseconds after which a letter is tried again by itself, at the soonest and at the latest."""
 
@@ -47,7 +47,7 @@ class RawLetter:
     @property
     def is_head(self) -> bool:
         """Whether the head is refused, hence all of the scope."""
-        return self.field == _OF_HEAD
+        return self.field == HEAD_MARK
 
     def is_due(self, now: int) -> bool:
         """Whether it is to be tried again: after ten minutes, then after as long as it has been refused, a day at most.
@@ -73,7 +73,14 @@ class Letters:
         if not dead:
             return []
         commands = [
-            (b"HMGET", self._layout.hash(b, name[:_MEMBER].decode()), *_IDENTITY, b"b", b"i", _version_field(name))
+            (
+                b"HMGET",
+                self._layout.hash(b, name[:_MEMBER].decode()),
+                *_IDENTITY,
+                Field.BIRTH,
+                Field.INCARNATION,
+                _version_field(name),
+            )
             for b, name, _ in dead
         ]
         incarnations = [(b"HGET", self._layout.control(b), b"incarnation") for b, _, _ in dead]
@@ -101,9 +108,9 @@ class Letters:
 def _version_field(name: bytes) -> bytes:
     """The field of a scope's hash that tells whether a letter still holds."""
     field = name[_MEMBER:]
-    if field != _OF_HEAD:
+    if field != HEAD_MARK:
         return field
-    return b"h" if name[:1] == b"s" else b"r"
+    return Field.HEAD_REVISION if name[:1] == b"s" else Field.REVISION
 
 
 def _letter(

@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sessioncache.hot.client import Argument, Reply
-from sessioncache.hot.layout import head_from, parents_of, text_of
+from sessioncache.hot.fields import HEAD_MARK, head_from, text_of
+from sessioncache.hot.layout import parents_of
 from sessioncache.primitives.entries import Committed, Dirt, Entry
 from sessioncache.primitives.revisions import DIGITS, ZERO, decode_revision, encode_revision
 from sessioncache.primitives.scopes import ScopeKind
 
 _HEAD, _CLEARED, _HEAD_REVISION, _HOLDER, _NAMES = 2, 4, 7, 17, 20
 """Where the script that reads dirt tells a head and what of it, and how many fields it tells before those marked."""
-_OF_HEAD = b"!"
 PIECE_ROWS, PIECE_BYTES = 1_000, 512 * 1024
 """What one script acknowledges at most (a single larger value apart): it looks at the values, through Lua."""
 _KINDS = {kind.value: kind for kind in ScopeKind}
@@ -102,7 +102,7 @@ def _marked(marks: Sequence[bytes], values: Sequence[bytes | None], cleared: byt
     """The entries that are dirty, and the marks of what does not live: revisions compare as their digits do (R1)."""
     entries, phantoms = [], []
     for field, value in zip(marks, values, strict=True):
-        if field == _OF_HEAD:
+        if field == HEAD_MARK:
             continue
         if value is None or value[:DIGITS] <= cleared:
             phantoms.append(field)

@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from sessioncache.hot.client import Argument, HotLink, Reply, Request, evaluation, pairs_of
 from sessioncache.hot.faults import explain
+from sessioncache.hot.fields import Field
 from sessioncache.hot.scripts import Script
 
 _ROUNDS = 5
@@ -49,7 +50,9 @@ async def _values(link: HotLink, name: bytes, reply: Reply) -> list[bytes | None
     values: list[bytes | None] = []
     for at in range(0, len(marks), step):
         piece = marks[at : at + step]
-        (found,) = await link.ask(Request([(b"HMGET", name, b"i", b"r", b"y", *piece)]), is_large=True)
+        (found,) = await link.ask(
+            Request([(b"HMGET", name, Field.INCARNATION, Field.REVISION, Field.STALE, *piece)]), is_large=True
+        )
         if found[:3] != same:
             return None
         values += found[3:]

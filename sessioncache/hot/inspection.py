@@ -8,6 +8,7 @@ from redis.exceptions import ResponseError
 
 from sessioncache.hot.client import HotLink, pairs_of
 from sessioncache.hot.faults import explain
+from sessioncache.hot.fields import HEAD_MARK
 from sessioncache.hot.layout import Place
 
 _LONGEST_LEASE = 86_400_000_000
@@ -48,7 +49,7 @@ async def look(link: HotLink, place: Place) -> Sight:
 
 def _refused(member: bytes, letters: dict[bytes, bytes]) -> int:
     """A letter's name is member and field; in it are the refused revision and whether it is dead (lua/accuse.lua)."""
-    own = (member + b"=", member + b"!")
+    own = (member + b"=", member + HEAD_MARK)
     return sum(name.startswith(own) and value[10:11] == b"1" for name, value in letters.items())
 
 

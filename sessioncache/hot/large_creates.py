@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.client import Argument, HotLink
-from sessioncache.hot.layout import Place, user_field
+from sessioncache.hot.fields import key_field
+from sessioncache.hot.layout import Place
 from sessioncache.hot.limits import is_within, size_of
 from sessioncache.hot.messages import Erased, Gathered, Part, PiecesLost, Refused, Taken, TokenLost, Written
 from sessioncache.hot.scripts import load_script
@@ -94,7 +95,7 @@ def _pieces(texts: Mapping[str, bytes], revision: bytes) -> Iterator[list[bytes]
         if piece and (len(piece) >= 2 * _PIECE_FIELDS or size + len(text) > _PIECE_BYTES):
             yield piece
             piece, size = [], 0
-        piece += (user_field(key), revision + text)
+        piece += (key_field(key), revision + text)
         size += len(text)
     if piece:
         yield piece

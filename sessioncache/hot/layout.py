@@ -6,19 +6,10 @@ Every key of bucket b is ``PREFIX:{b}:…``: one hash slot.  The scripts derive 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sessioncache.primitives.entries import Head
-from sessioncache.primitives.revisions import ZERO, decode_revision, encode_revision
 from sessioncache.primitives.scopes import ScopeKind, ScopeRef, app_id, bare_id, org_id, org_user_id, user_id
-
-HEAD_NAMES = tuple(name.encode() for name in "rbcxvhuoawstmkqdgf")
-"""Head fields in the order in which ``dirt.lua`` tells them."""
-
-# What one call wrote bears one revision in several fields.
-_revision = lru_cache(maxsize=1024)(decode_revision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,69 +134,3 @@ def parents_of(org: str, app: str, user: str, session: str) -> bytes:
     """See Place.parents: of a session."""
     ids = (app_id(org, app), user_id(org, app, user), bare_id(org, session), org_id(org), org_user_id(org, user))
     return "".join(ids).encode()
-
-
-def user_field(key: str) -> bytes:
-    """The field that holds a key: no head field begins like it."""
-    return b"=" + key.encode()
-
-
-def head_of(fields: dict[bytes, bytes]) -> Head:
-    """A head from the head fields of a scope's hash."""
-    return head_from([fields.get(name) for name in HEAD_NAMES])
-
-
-def head_from(values: Sequence[bytes | None]) -> Head:
-    """A head from the values of HEAD_NAMES; None where there is no such field."""
-    r, b, c, x, v, _, u, o, a, w, s, t, m, k, q, _, g, f = values
-    return Head(
-        org=text_of(o),
-        app=text_of(a),
-        user=text_of(w),
-        session=text_of(s),
-        namespace=text_of(g),
-        revision=_revision(r or ZERO),
-        birth=_revision(b or ZERO),
-        cleared=_revision(c or ZERO),
-        deleted=bool(x),
-        title=text_of(t),
-        message_count=int(m or 0),
-        token_total=int(k or 0),
-        forked_from=text_of(q),
-        values_revision=_revision(v or ZERO),
-        updated=_revision(u or ZERO),
-        flushed=_revision(f or ZERO),
-    )
-
-
-def text_of(value: bytes | None) -> str:
-    """The text of a head field; empty where there is none."""
-    return value.decode() if value else ""
-
-
-def fields_of(head: Head, kind: ScopeKind) -> list[bytes]:
-    """Head fields and values, in turn, for a scope that comes from SQL (without incarnation and counts)."""
-    pairs = [
-        (b"r", encode_revision(head.revision)),
-        (b"b", encode_revision(head.birth)),
-        (b"c", encode_revision(head.cleared)),
-        (b"o", head.org.encode()),
-        (b"a", head.app.encode()),
-        (b"w", head.user.encode()),
-    ]
-    if head.flushed:
-        pairs.append((b"f", encode_revision(head.flushed)))
-    if kind is ScopeKind.SESSION:
-        pairs += [
-            (b"s", head.session.encode()),
-            (b"v", encode_revision(head.values_revision)),
-            (b"h", encode_revision(head.updated)),
-            (b"u", encode_revision(head.updated)),
-            (b"t", head.title.encode()),
-            (b"m", b"%d" % head.message_count),
-            (b"k", b"%d" % head.token_total),
-            (b"q", head.forked_from.encode()),
-        ]
-    if kind is ScopeKind.NAMESPACE:
-        pairs += [(b"s", head.session.encode()), (b"g", head.namespace.encode())]
-    return [part for pair in pairs for part in pair]

@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from sessioncache.hot.fields import Field
 from sessioncache.hot.layout import Place
 from sessioncache.primitives.revisions import DIGITS, ZERO
 
@@ -239,13 +240,13 @@ class Content:
     @property
     def version(self) -> bytes:
         """What another reading of the whole scope has to bear to be equal; empty where there is no scope."""
-        revision = self.fields.get(b"r")
+        revision = self.fields.get(Field.REVISION)
         return self.incarnation + revision if revision else b""
 
     @property
     def revision(self) -> bytes:
         """The revision of the scope's values."""
-        return self.fields.get(b"v") or self.fields.get(b"r") or ZERO
+        return self.fields.get(Field.VALUES_REVISION) or self.fields.get(Field.REVISION) or ZERO
 
     @property
     def head(self) -> dict[bytes, bytes]:
@@ -256,7 +257,7 @@ class Content:
     def size(self) -> int:
         """Bytes of values, about."""
         if self._size < 0:
-            told = self.fields.get(b"z")
+            told = self.fields.get(Field.BYTES)
             self._size = int(told) if told else sum(map(len, self.fields.values()))
         return self._size
 
@@ -273,7 +274,7 @@ class Content:
 
     def named(self, prefix: str) -> dict[str, bytes]:
         """The living entries by their keys behind a prefix; a new dict."""
-        key, cleared, fields = _key_behind(prefix), self.fields.get(b"c", ZERO), self.fields.items()
+        key, cleared, fields = _key_behind(prefix), self.fields.get(Field.CLEARED, ZERO), self.fields.items()
         if cleared == ZERO:
             return {key(name): value for name, value in fields if name[0] == _OF_A_KEY and len(value) > DIGITS}
         return {

@@ -16,14 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from sessioncache.hot.layout import fields_of
+from sessioncache.hot.fields import HEAD_MARK, KEY_MARK, Field, fields_of
 from sessioncache.primitives.entries import Head, StoredScope
 from sessioncache.primitives.revisions import DIGITS, decode_revision, encode_revision
 from sessioncache.primitives.scopes import ScopeKind
 from sessioncache.primitives.timestamps import json_size
 
-HEAD = b"!"
-"""The mark of a head."""
 FLAG = b"?"
 """The mark of a scope that is to be compared with SQL; no field is named like it."""
 _NAMES = "iyrbcxfpvhunz"
@@ -216,7 +214,7 @@ class _Reconciler:
 
     def _settle_head(self, *, buried: bool) -> None:
         made, sql = self.made, self.stored.head
-        marked, updated = HEAD in self.looked.marks, self.looked.revision("u")
+        marked, updated = HEAD_MARK in self.looked.marks, self.looked.revision("u")
         life = self.cleared if self.deleted else self.birth
         sql_life = -1 if self.stored.absent else sql.cleared if sql.deleted else sql.birth
         if marked and self.own:
@@ -240,8 +238,8 @@ class _Reconciler:
         if sql_life == life and not self.deleted:
             self.cleared = max(self.cleared, sql.cleared)
             made.head_is_dirty |= marked and self.looked.revision("r") > sql.revision
-        if HEAD in self.looked.marks and not made.head_is_dirty:
-            made.unmarks.append(HEAD)
+        if HEAD_MARK in self.looked.marks and not made.head_is_dirty:
+            made.unmarks.append(HEAD_MARK)
 
     def _stamp_head(self) -> None:
         """SQL refuses a head at its own revision or below; a tombstone is above what was written since, too."""
@@ -252,7 +250,9 @@ class _Reconciler:
     def _take_head(self) -> None:
         told = fields_of(self.stored.head, self.kind)
         fields = dict(zip(told[::2], told[1::2], strict=True))
-        self.made.head.update((name, value) for name, value in fields.items() if name not in (b"r", b"f"))
+        self.made.head.update(
+            (name, value) for name, value in fields.items() if name not in (Field.REVISION, Field.FLUSHED)
+        )
         self.took_head = self.is_session
 
     # ---- the entries
@@ -260,9 +260,9 @@ class _Reconciler:
     def _settle_entries(self) -> None:
         rows: dict[bytes, tuple[int, bytes | None]] = {}
         if not self.deleted:
-            rows = {b"=" + key.encode(): (revision, None) for key, revision in self.stored.unchanged.items()}
-            rows |= {b"=" + entry.key.encode(): (entry.revision, entry.text) for entry in self.stored.entries}
-        marks = {name for name in self.looked.marks if name != HEAD}
+            rows = {KEY_MARK + key.encode(): (revision, None) for key, revision in self.stored.unchanged.items()}
+            rows |= {KEY_MARK + entry.key.encode(): (entry.revision, entry.text) for entry in self.stored.entries}
+        marks = {name for name in self.looked.marks if name != HEAD_MARK}
         for name in self.looked.entries.keys() | rows.keys() | marks:
             self._settle(name, self._hot(name), self._living(rows.get(name)))
 
@@ -353,7 +353,7 @@ class _Reconciler:
         made.sets, made.stamps = taken, {name: size for name, size in self.sizes.items() if name not in taken}
         made.marks = sorted(living - self.looked.marks)
         made.gone = sorted(held.keys() - living)
-        made.unmarks = sorted(self.looked.marks - living - {HEAD})
+        made.unmarks = sorted(self.looked.marks - living - {HEAD_MARK})
         self.cleared = made.stamp if self.deleted else made.stamp - 1
         made.head_is_dirty = self.stamped = made.replaced = True
         made.flushed = None
@@ -366,11 +366,11 @@ class _Reconciler:
             # Also once it was evicted and read from SQL, which has to know the revision before it can be.
             made.head_is_dirty |= not self.deleted
         revision = encode_revision(made.revision)
-        made.head[b"c"] = encode_revision(self.cleared)
-        made.head[b"x"] = made.head[b"c"] if self.deleted else b""
-        made.head[b"n"], made.head[b"z"] = b"%d" % len(self.sizes), b"%d" % sum(self.sizes.values())
+        made.head[Field.CLEARED] = encode_revision(self.cleared)
+        made.head[Field.DELETED] = made.head[Field.CLEARED] if self.deleted else b""
+        made.head[Field.KEYS], made.head[Field.BYTES] = b"%d" % len(self.sizes), b"%d" % sum(self.sizes.values())
         if made.head_is_dirty and (made.forgot or self.own or not self.is_session):
-            made.head[b"h"] = revision
+            made.head[Field.HEAD_REVISION] = revision
         if self.took_head and not made.forgot:
             # The revision of SQL's values stands for them only where no hash, this one included, has others at it.
             made.replaced = self.kept or (self.own and made.replaced)

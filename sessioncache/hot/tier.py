@@ -13,8 +13,9 @@ from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.client import Argument, HotLink, Reply, Request, evaluation, pairs_of
 from sessioncache.hot.connection import LARGE
 from sessioncache.hot.faults import explain
+from sessioncache.hot.fields import HEAD_MARK, TEMP_PART, Field, fields_of, key_field
 from sessioncache.hot.idempotency import Once
-from sessioncache.hot.layout import Layout, Place, fields_of, user_field
+from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.messages import (
     Content,
     Deleted,
@@ -47,7 +48,7 @@ from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYT
 _MOST_LARGE = 4096
 """Large scopes that a process remembers."""
 LIMITS = (MAX_SCOPE_KEYS, MAX_SCOPE_BYTES, MAX_VALUE_BYTES)
-_HEAD = (b"i", b"r", b"b", b"c", b"v", b"u")
+_HEAD = (Field.INCARNATION, Field.REVISION, Field.BIRTH, Field.CLEARED, Field.VALUES_REVISION, Field.UPDATED)
 """What is read of a head beside some keys."""
 # Times to live of 0 renew nothing; a shared scope's kind, since no session of any life is asked for.
 _PEEK: tuple[Argument, ...] = (0, 0, b"u", b"", b"", -1)
@@ -97,7 +98,11 @@ class HotTier:
         reply = await self.once.call(load_script("touch"), part.place, _part_keys([part]), args)
         if reply[0] != b"ok":
             return self._written([part], reply), {}
-        fields = zip((b"b", b"u", b"t", b"m", b"k", b"q"), reply[3], strict=True)
+        fields = zip(
+            (Field.BIRTH, Field.UPDATED, Field.TITLE, Field.MESSAGES, Field.TOKENS, Field.FORKED_FROM),
+            reply[3],
+            strict=True,
+        )
         return self._written([part], reply[:3]), {name: value or b"" for name, value in fields}
 
     async def use(self, place: Place, birth: bytes, interval: int) -> int:
@@ -231,7 +236,10 @@ class HotTier:
         for one, content in zip(plan.wanted, contents, strict=True):
             if _is_apart(one):
                 body = pairs_of(next(bodies))
-                if body.get(b"r") != content.fields[b"r"] or body.get(b"i") != content.incarnation:
+                if (
+                    body.get(Field.REVISION) != content.fields[Field.REVISION]
+                    or body.get(Field.INCARNATION) != content.incarnation
+                ):
                     return await self.read(plan.wanted)
                 content.fields = body
         self._learn(plan.wanted, contents)
@@ -277,7 +285,7 @@ class HotTier:
         args: list[Argument] = [self.idle_ms, self._temp_ms]
         for place, names, birth, temp, held in wanted:
             keys += (place.control, place.temp if temp else place.hash)
-            args += (b"t" if temp else place.ref.kind, birth, held)
+            args += (TEMP_PART if temp else place.ref.kind, birth, held)
             if names is None or only_check:
                 args.append(-2 if only_check and (apart or not temp) else -1)
             else:
@@ -289,7 +297,7 @@ class HotTier:
         """Unready, Gone; renews the time to live of what was read, where that is due and Redis takes writes."""
         raise_unready(reply, [one.place for one in wanted])
         keys, _ = self._asked(wanted)
-        kinds = [b"t" if one.temp else one.place.ref.kind for one in wanted]
+        kinds = [TEMP_PART if one.temp else one.place.ref.kind for one in wanted]
         with suppress(HotTierUnavailableError):
             await self.link.call(load_script("keep"), keys, [self.idle_ms, self._temp_ms, *kinds])
 
@@ -387,7 +395,7 @@ def _part_args(parts: Sequence[Part]) -> list[Argument]:
     args: list[Argument] = []
     for part in parts:
         place, operations, birth, if_revision, temp = part
-        args += (b"t" if temp else place.ref.kind, birth, if_revision, place.parents, len(operations))
+        args += (TEMP_PART if temp else place.ref.kind, birth, if_revision, place.parents, len(operations))
         for operation in operations:
             args += operation
     return args
@@ -420,7 +428,9 @@ def _with_contents(parts: Sequence[Part], written: Written, bodies: Mapping[byte
             return done
         content = Content(done.incarnation, pairs_of(body))
         left = written.revision if done.changed else done.before
-        is_that = content.fields.get(b"i") == done.incarnation and content.fields.get(b"r") == left
+        is_that = (
+            content.fields.get(Field.INCARNATION) == done.incarnation and content.fields.get(Field.REVISION) == left
+        )
         return done._replace(content=content) if is_that else done
 
     return Written(written.revision, [seen(*pair) for pair in zip(parts, written.parts, strict=True)])
@@ -451,13 +461,13 @@ def _body_of(one: Wanted) -> tuple[Argument, ...]:
     key = one.place.temp if one.temp else one.place.hash
     if one.keys is None:
         return (b"HGETALL", key)
-    return (b"HMGET", key, *_HEAD, *(user_field(name) for name in one.keys))
+    return (b"HMGET", key, *_HEAD, *(key_field(name) for name in one.keys))
 
 
 def _body(one: Wanted, reply: Reply) -> dict[bytes, bytes]:
     if one.keys is None:
         return pairs_of(reply)
-    names = (*_HEAD, *map(user_field, one.keys))
+    names = (*_HEAD, *map(key_field, one.keys))
     return {name: value for name, value in zip(names, reply, strict=True) if value is not None}
 
 
@@ -466,7 +476,11 @@ def _same(part: Reply, body: dict[bytes, bytes] | None) -> Content | None:
     checked = _content(part)
     if not checked.fields:  # temp: keys of no life or of another one
         return checked
-    if body is None or body.get(b"r") != checked.fields[b"r"] or body.get(b"i", checked.incarnation) != part[0]:
+    if (
+        body is None
+        or body.get(Field.REVISION) != checked.fields[Field.REVISION]
+        or body.get(Field.INCARNATION, checked.incarnation) != part[0]
+    ):
         return None
     return Content(checked.incarnation, body)
 
@@ -478,6 +492,6 @@ def _content(flat: list[bytes]) -> Content:
 def _flush_state(reply: Reply) -> FlushState:
     _, incarnation, of_hash, flushed_through, marks, dead = reply
     letters = dict(zip(dead[::2], dead[1::2], strict=True))
-    headless = letters.pop(b"!", None) is not None
+    headless = letters.pop(HEAD_MARK, None) is not None
     refused = {field[1:].decode(): revision for field, revision in letters.items()}
     return FlushState(incarnation, of_hash, flushed_through, marks, refused, headless)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sessioncache.hot.client import Argument, HotLink, Reply
-from sessioncache.hot.layout import Layout, head_of
+from sessioncache.hot.fields import Field, head_of
+from sessioncache.hot.layout import Layout
 from sessioncache.hot.messages import UnreadyBuckets
 from sessioncache.hot.scripts import load_script
 from sessioncache.primitives.cursors import Order, Position
@@ -17,7 +18,22 @@ _MOST = 500
 """Most sessions of one bucket in one reply."""
 _BUCKETS = 64
 """Most buckets of one script call."""
-NAMES = (b"r", b"b", b"c", b"x", b"o", b"a", b"w", b"s", b"t", b"m", b"k", b"q", b"v", b"u")
+NAMES = (
+    Field.REVISION,
+    Field.BIRTH,
+    Field.CLEARED,
+    Field.DELETED,
+    Field.ORG,
+    Field.APP,
+    Field.USER,
+    Field.SESSION,
+    Field.TITLE,
+    Field.MESSAGES,
+    Field.TOKENS,
+    Field.FORKED_FROM,
+    Field.VALUES_REVISION,
+    Field.UPDATED,
+)
 """The head fields that an unflushed session comes with."""
 
 Since = tuple[int, bytes]

@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 
 from sessioncache.coordination.tiers import Tiers
+from sessioncache.hot.fields import Field
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Content, Gone, Unready
 from sessioncache.primitives.entries import Entry, StoredScope
@@ -14,7 +15,7 @@ from sessioncache.primitives.scopes import ScopeRef
 
 logger = logging.getLogger(__name__)
 
-_IDENTITY = (b"o", b"a", b"w", b"s", b"g", b"d")
+_IDENTITY = (Field.ORG, Field.APP, Field.USER, Field.SESSION, Field.NAMESPACE, Field.HOLDER)
 
 
 async def compare(tiers: Tiers, bucket: int, member: str) -> bool:
@@ -30,24 +31,27 @@ async def compare(tiers: Tiers, bucket: int, member: str) -> bool:
     is_ahead = await _is_ahead(tiers, place)
     (stored,) = await tiers.durable.read_changes([(place.ref, content.incarnation.decode(), 0)])
     again = await _clean(tiers, place)
-    if again is None or again.head.get(b"r") != content.head.get(b"r"):
+    if again is None or again.head.get(Field.REVISION) != content.head.get(Field.REVISION):
         return True
     if place.ref.holder and await _is_orphan(tiers, place, content, stored):
         await tiers.backlog.scrub(place, LARGEST)
         return True
     if is_ahead:
         return True
-    if b"x" in content.head and stored.absent and _revision(content, b"c") <= stored.purged:
+    if Field.DELETED in content.head and stored.absent and _revision(content, Field.CLEARED) <= stored.purged:
         return True
     wrong = _what_differs(content, stored)
     if wrong:
         logger.error("%s of scope %s: it is revalidated", wrong, place.ref.id)
-        await tiers.merging.flag(place, content.head[b"r"])
+        await tiers.merging.flag(place, content.head[Field.REVISION])
     return not wrong
 
 
 def _what_differs(content: Content, stored: StoredScope) -> str:
-    if stored.head.flushed < _revision(content, b"f") or _revision(content, b"c") > stored.head.cleared:
+    if (
+        stored.head.flushed < _revision(content, Field.FLUSHED)
+        or _revision(content, Field.CLEARED) > stored.head.cleared
+    ):
         return "SQL has forgotten something that was flushed"
     if _sql_lacks(content, stored):
         return "SQL lacks something that was flushed"
@@ -57,10 +61,10 @@ def _what_differs(content: Content, stored: StoredScope) -> str:
 async def _is_orphan(tiers: Tiers, place: Place, content: Content, stored: StoredScope) -> bool:
     """Whether a namespace belongs to a life of its session that is over: nobody can reach it."""
     host = tiers.layout.host(place, place.ref.holder)
-    birth, deleted = await tiers.link.command(b"HMGET", host.hash, b"b", b"x")
+    birth, deleted = await tiers.link.command(b"HMGET", host.hash, Field.BIRTH, Field.DELETED)
     if birth is None:  # of a session that is not hot SQL knows everything
         birth, deleted = encode_revision(stored.head.birth), stored.head.deleted or None
-    return deleted is not None or birth != content.head.get(b"b")
+    return deleted is not None or birth != content.head.get(Field.BIRTH)
 
 
 async def _is_ahead(tiers: Tiers, place: Place) -> bool:
@@ -87,15 +91,15 @@ def _sql_lacks(content: Content, stored: StoredScope) -> bool:
 
 
 def _hot_lacks(content: Content, stored: StoredScope) -> bool:
-    cleared = _revision(content, b"c")
+    cleared = _revision(content, Field.CLEARED)
     # The head in SQL of a namespace is its session's.
-    newer = b"g" not in content.head and _updated(content) < stored.head.updated
+    newer = Field.NAMESPACE not in content.head and _updated(content) < stored.head.updated
     return newer or any(_is_news(content, row) for row in stored.entries if row.revision > cleared)
 
 
 def _updated(content: Content) -> int:
     """When a session's head changed last; 0 for another scope's, as in SQL."""
-    return _revision(content, b"u")
+    return _revision(content, Field.UPDATED)
 
 
 def _revision(content: Content, name: bytes) -> int:

@@ -17,6 +17,7 @@ from sessioncache.errors import (
     SessionExistsError,
 )
 from sessioncache.handle.base import raise_refusal
+from sessioncache.hot.fields import NEW, Code
 from sessioncache.hot.limits import check_call, size_of
 from sessioncache.hot.messages import Operation, Part, Refused, Taken, Written, WrittenPart
 from sessioncache.operations.touch import check_title
@@ -88,13 +89,13 @@ def _parts(places: SessionPlaces, state: Mapping[str, Json]) -> dict[KeyScope, P
     operations: dict[KeyScope, list[Operation]] = {KeyScope.SESSION: [], **{scope: [] for scope in _SHARED}}
     for key, value in state.items():
         scope, name = split_key(key)
-        operations.setdefault(scope, []).append(Operation(b"S", name, encode_value(key, value)))
+        operations.setdefault(scope, []).append(Operation(Code.SET, name, encode_value(key, value)))
     _check_limits(operations)
     return {
         scope: Part(
             places.by_scope[scope],
             changes,
-            b"+" if scope is KeyScope.SESSION else b"",
+            NEW if scope is KeyScope.SESSION else b"",
             temp=scope is KeyScope.TEMP,
         )
         for scope, changes in operations.items()

@@ -8,6 +8,7 @@ from datetime import datetime
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.durable.messages import Asked
 from sessioncache.hot.dead_letters import Letters, RawLetter
+from sessioncache.hot.fields import Code
 from sessioncache.hot.layout import Place, parents
 from sessioncache.hot.messages import Operation, Part, Refused
 from sessioncache.primitives.deadline import within
@@ -74,7 +75,7 @@ class LetterBox:
             (evidence,) = await self._tiers.durable.evidence([Asked(place.ref, [raw.key])])
         row = evidence.rows.get(raw.key)
         text = row.text if row else b""
-        operation = Operation(b"S" if text else b"D", raw.key, text, encode_revision(raw.revision))
+        operation = Operation(Code.SET if text else Code.DELETE, raw.key, text, encode_revision(raw.revision))
         part = Part(place, [operation], birth=raw.birth if place.ref.kind is ScopeKind.SESSION else b"")
         host = [Part(self._tiers.layout.host(place, raw.holder), birth=raw.birth)] if raw.holder else []
         outcome = await self._tiers.perform(lambda: self._tiers.hot.write([*host, part]))

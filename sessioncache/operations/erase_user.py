@@ -22,6 +22,7 @@ from typing import TypeVar
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.durable.messages import FencedOff, Owned, Tombstone
 from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.hot.fields import Field
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Deleted, Gone, Need, Stamp, TokenLost, Unready
 from sessioncache.operations.delete import Deletion
@@ -48,7 +49,7 @@ _RESTAMP = 16
 """Pieces after which the time for which nothing is let in begins anew."""
 _TIMEOUT = 30.0
 """Seconds a transaction may take."""
-_IDENTITY = (b"o", b"a", b"w", b"s", b"r")
+_IDENTITY = (Field.ORG, Field.APP, Field.USER, Field.SESSION, Field.REVISION)
 
 
 @dataclass(frozen=True, slots=True)

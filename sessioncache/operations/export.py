@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import DurableTierUnavailableError
-from sessioncache.hot.layout import Place, head_of
+from sessioncache.hot.fields import head_of
+from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Content, Wanted
 from sessioncache.primitives.scopes import namespace_ref
 from sessioncache.primitives.session_info import SessionInfo, info_of

@@ -10,6 +10,7 @@ from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import SessionExistsError
 from sessioncache.handle.base import raise_refusal
 from sessioncache.handle.unflushed_writes import Ledger
+from sessioncache.hot.fields import Code, Field
 from sessioncache.hot.forking import Fork, MoreNamespaces, Spaces, TooLarge
 from sessioncache.hot.large_creates import Birth, ensure_time_left, find_birth, gathered
 from sessioncache.hot.layout import Place
@@ -96,7 +97,7 @@ class Forker:
         await find_birth(self._tiers.link, self.child, token, known)
         wanted = [Wanted(self._parent, birth=fork.spaces.birth), *(Wanted(one) for one, _ in fork.pairs)]
         own, *spaces = [one for one in await self._tiers.hot.read_large(wanted) if one is not None]
-        if own.fields.get(b"l", b"") != fork.spaces.mark:
+        if own.fields.get(Field.NAMESPACES_MARK, b"") != fork.spaces.mark:
             raise MoreNamespaces
         found = [(pair, space) for pair, space in zip(fork.pairs, spaces, strict=True) if space.entries]
         scopes = [Birth(fork.child, _texts(own)), *(Birth(child, _texts(space)) for (_, child), space in found)]
@@ -111,7 +112,7 @@ class Forker:
     async def note(self, ledger: Ledger, written: Written) -> None:
         """Note in the ledger what has to become durable: what the fork wrote is told apart by its revision.  Gone."""
         for place, texts in self._stored or await self._copied(written.revision):
-            part = Part(place, [Operation(b"S", key, text) for key, text in texts.items()])
+            part = Part(place, [Operation(Code.SET, key, text) for key, text in texts.items()])
             if part.operations or place is self.child:
                 done = written.parts[0]._replace(flushed_through=ZERO, results=[b""] * len(part.operations))
                 ledger.note([part], Written(written.revision, [done]), life=place is self.child)

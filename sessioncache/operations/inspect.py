@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from sessioncache.coordination.places import SessionPlaces
 from sessioncache.coordination.tiers import Tiers
+from sessioncache.hot.fields import Field, head_of
 from sessioncache.hot.inspection import Sight, look
-from sessioncache.hot.layout import head_of
 from sessioncache.hot.messages import Content
 from sessioncache.operations.export import Private, read_private
 from sessioncache.primitives.revisions import DIGITS
@@ -71,7 +71,7 @@ def _inspection(sight: Sight, private: Private) -> Inspection:
     for name, content in zip(("user", "app"), private.beside, strict=False):
         shared[name], lacking = readable(content.entries, head.session)
         damaged += [f"{name}:{key}" for key in lacking]
-    is_held = sight.lease is not None and sight.lease[0] == private.own.head[b"b"]
+    is_held = sight.lease is not None and sight.lease[0] == private.own.head[Field.BIRTH]
     return Inspection(
         info=info_of(head),
         revision=head.values_revision,

@@ -7,7 +7,8 @@ from typing import Any
 
 from sessioncache.durable.messages import Owned, Tombstone
 from sessioncache.durable.tier import DurableTier
-from sessioncache.hot.layout import Layout, head_of
+from sessioncache.hot.fields import Field, head_of
+from sessioncache.hot.layout import Layout
 from sessioncache.primitives.entries import StoredHead
 from sessioncache.primitives.revisions import ZERO, decode_revision
 from sessioncache.primitives.scopes import ScopeRef
@@ -71,7 +72,8 @@ class MemoryDurable(DurableTier):
             heads = [
                 StoredHead(cell.place.ref.id, head_of(cell.head))
                 for cell in living
-                if app_of(cell.place) == app_scope_id.encode() and decode_revision(cell.head.get(b"j", ZERO)) <= noted
+                if app_of(cell.place) == app_scope_id.encode()
+                and decode_revision(cell.head.get(Field.USED, ZERO)) <= noted
             ]
         placed = sorted((one.head.updated, one.scope_id, one) for one in heads)
         return [one for updated, scope_id, one in placed if after < (updated, scope_id) and updated <= before][:limit]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sessioncache.hot.fields import Field
 from sessioncache.hot.forking import Fork, Forking, MoreNamespaces, Spaces
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Refused, Written, WrittenPart
@@ -52,10 +53,10 @@ class MemoryForking(Forking):
 def _copy(cell: Cell, place: Place, revision: bytes) -> Cell:
     """The keys of a scope, written anew in another."""
     entries = {key: revision + value[DIGITS:] for key, value in cell.entries.items()}
-    return Cell(place, {b"r": revision, b"v": revision}, entries, cell.size)
+    return Cell(place, {Field.REVISION: revision, Field.VALUES_REVISION: revision}, entries, cell.size)
 
 
 def _head(parent: Cell, child: Place) -> Head:
     ref = child.ref
-    title, forked_from = parent.head.get(b"t", b"").decode(), parent.place.ref.session
+    title, forked_from = parent.head.get(Field.TITLE, b"").decode(), parent.place.ref.session
     return Head(ref.org, ref.app, ref.user, ref.session, revision=0, title=title, forked_from=forked_from)

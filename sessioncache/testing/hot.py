@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sessioncache.hot.layout import Layout, Place, fields_of, user_field
+from sessioncache.hot.fields import Event, Field, fields_of, key_field
+from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.messages import (
     Content,
     Deleted,
@@ -32,7 +33,7 @@ from sessioncache.testing.store import Cell, MemoryStore
 _OWNERS = "aubow"
 """What the ids in a session's `parents` belong to: app, user, bare session id, org, user name in the org."""
 _ID_DIGITS = 32
-_LISTED = (b"b", b"u", b"t", b"m", b"k", b"q")
+_LISTED = (Field.BIRTH, Field.UPDATED, Field.TITLE, Field.MESSAGES, Field.TOKENS, Field.FORKED_FROM)
 _COUNTER_END = 10**15
 
 
@@ -70,9 +71,9 @@ class MemoryHot(HotTier):
             if counters is None:
                 return Refused("limit", [(0, -1)], "counter"), {}
             revision = next_revision(self._store.now(), [session])
-            session.head |= counters | dict.fromkeys((b"r", b"h", b"u"), revision)
-            if touch.rename or (touch.title and not session.head.get(b"t")):
-                session.head[b"t"] = touch.title.encode()
+            session.head |= counters | dict.fromkeys((Field.REVISION, Field.HEAD_REVISION, Field.UPDATED), revision)
+            if touch.rename or (touch.title and not session.head.get(Field.TITLE)):
+                session.head[Field.TITLE] = touch.title.encode()
             told = {name: session.head.get(name, b"") for name in _LISTED}
             return Written(revision, [WrittenPart(INCARNATION, DURABLE, False, [])]), told
 
@@ -81,7 +82,7 @@ class MemoryHot(HotTier):
         with self._store.lock:
             session, now = self._store.session(place, birth), self._store.now()
             if now - _last_use(session) >= interval:
-                session.head |= {b"r": next_revision(now, [session]), b"j": encode_revision(now)}
+                session.head |= {Field.REVISION: next_revision(now, [session]), Field.USED: encode_revision(now)}
             return now
 
     async def create(
@@ -128,8 +129,8 @@ class MemoryHot(HotTier):
             spaces = {name: len(space.entries) for name, space in cell.spaces.items()}
             if existed:
                 cell.empty(next_revision(self._store.now(), [cell]))
-                cell.head[b"x"] = cell.revision
-                self._store.announce(place, Announcement(b"x", cell.revision, ZERO, (), INCARNATION))
+                cell.head[Field.DELETED] = cell.revision
+                self._store.announce(place, Announcement(Event.ENDED, cell.revision, ZERO, (), INCARNATION))
             done = Written(cell.revision, [WrittenPart(INCARNATION, DURABLE, existed, [])])
             return Deleted(existed, done, living, spaces)
 
@@ -201,10 +202,10 @@ class MemoryHot(HotTier):
     def _announce(self, one: Staged, host: Cell, revision: bytes) -> None:
         keys = tuple(one.texts) if len(one.texts) <= MOST_TOLD else None
         if one.part.temp:
-            self._store.announce(host.place, Announcement(b"t", revision, ZERO, keys, INCARNATION))
+            self._store.announce(host.place, Announcement(Event.TEMP_WRITTEN, revision, ZERO, keys, INCARNATION))
         else:
             self._store.announce(
-                one.part.place, Announcement(b"w", revision, one.cell.values_revision, keys, INCARNATION)
+                one.part.place, Announcement(Event.WRITTEN, revision, one.cell.values_revision, keys, INCARNATION)
             )
 
     def _apply(self, staged: list[Staged], revision: bytes, *, created: bool = False) -> None:
@@ -216,16 +217,16 @@ class MemoryHot(HotTier):
             self._announce(one, host, revision)
             one.apply(revision)
             if one.part.temp:
-                host.head[b"e"] = revision
+                host.head[Field.TEMP_REVISION] = revision
                 one.cell.expires = self._store.now() + self._temp_us
             elif one.part.place.ref.kind in (ScopeKind.SESSION, ScopeKind.NAMESPACE):
-                host.head |= dict.fromkeys((b"r", b"h", b"u"), revision)
+                host.head |= dict.fromkeys((Field.REVISION, Field.HEAD_REVISION, Field.UPDATED), revision)
             self._store.keep(host, one.cell, temp=one.part.temp)
 
 
 def _last_use(session: Cell) -> int:
     """When a session was in use, as far as that was noted."""
-    return max(decode_revision(session.head.get(name, ZERO)) for name in (b"u", b"j"))
+    return max(decode_revision(session.head.get(name, ZERO)) for name in (Field.UPDATED, Field.USED))
 
 
 def _own(cells: list[tuple[Part, Cell]]) -> Cell:
@@ -235,16 +236,16 @@ def _own(cells: list[tuple[Part, Cell]]) -> Cell:
 
 def _counted(head: dict[bytes, bytes], touch: Touch) -> dict[bytes, bytes] | None:
     """The counters after a touch; None where one would be too large."""
-    messages, tokens = int(head.get(b"m", 0)) + touch.messages, int(head.get(b"k", 0)) + touch.tokens
+    messages, tokens = int(head.get(Field.MESSAGES, 0)) + touch.messages, int(head.get(Field.TOKENS, 0)) + touch.tokens
     if max(messages, tokens) >= _COUNTER_END:
         return None
-    return {b"m": b"%d" % messages, b"k": b"%d" % tokens}
+    return {Field.MESSAGES: b"%d" % messages, Field.TOKENS: b"%d" % tokens}
 
 
 def _content(cell: Cell, keys: Sequence[str] | None) -> Content:
     """What of a cell was asked for."""
     chosen = cell.entries if keys is None else {key: cell.entries[key] for key in keys if key in cell.entries}
-    return Content(INCARNATION, cell.head | {user_field(key): value for key, value in chosen.items()})
+    return Content(INCARNATION, cell.head | {key_field(key): value for key, value in chosen.items()})
 
 
 def app_of(session: Place) -> bytes:
@@ -262,12 +263,14 @@ def vacant(store: MemoryStore, place: Place) -> Cell:
     if store.living(place):
         raise Taken
     former = store.scopes.get(place.hash)
-    return Cell(place, {b"r": former.revision} if former else {})
+    return Cell(place, {Field.REVISION: former.revision} if former else {})
 
 
 def birth_fields(head: Head, revision: bytes) -> dict[bytes, bytes]:
     """The head of a session that is born at `revision`."""
     flat = fields_of(head, ScopeKind.SESSION)
     before = encode_revision(decode_revision(revision) - 1)
-    born = dict.fromkeys((b"r", b"b", b"v", b"h", b"u"), revision)
-    return dict(zip(flat[::2], flat[1::2], strict=True)) | born | {b"c": before}
+    born = dict.fromkeys(
+        (Field.REVISION, Field.BIRTH, Field.VALUES_REVISION, Field.HEAD_REVISION, Field.UPDATED), revision
+    )
+    return dict(zip(flat[::2], flat[1::2], strict=True)) | born | {Field.CLEARED: before}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sessioncache.hot.fields import Code, Field
 from sessioncache.hot.messages import ANY, Operation, Part, Refused, Written, WrittenPart
 from sessioncache.primitives.revisions import DIGITS, LARGEST, ZERO, decode_revision, encode_revision
 from sessioncache.primitives.timestamps import date_of, json_of, json_size
@@ -49,7 +50,7 @@ class Staged:
 
     def operate(self, operation: Operation) -> None:
         """Make one operation ready; raises Refusal."""
-        if operation.code == b"C":
+        if operation.code == Code.CLEAR:
             self.texts = dict.fromkeys(self.cell.entries)
             self.results.append(len(self.texts))
             return
@@ -57,19 +58,21 @@ class Staged:
         revision, old = (value[:DIGITS], value[DIGITS:]) if value else (b"", None)
         if operation.expected not in (ANY, revision):
             raise Refusal("stale")
-        if operation.code == b"D":
+        if operation.code == Code.DELETE:
             self.results.append(int(old is not None))
             if old is not None:
                 self.texts[operation.key] = None
             return
-        if operation.code == b"R" and value and _is_later(value, operation.text):
+        if operation.code == Code.SET_UNLESS_OLDER and value and _is_later(value, operation.text):
             self.results.append(0)
             return
         text = _new_text(operation, None if old is None else json_of(old), revision)
         if json_size(text) > max(MAX_VALUE_BYTES, json_size(old or b"")):
             raise Refusal("limit", "value")
         self.texts[operation.key] = text
-        self.results.append(1 if operation.code == b"R" else b"" if operation.code == b"S" else text)
+        self.results.append(
+            1 if operation.code == Code.SET_UNLESS_OLDER else b"" if operation.code == Code.SET else text
+        )
 
     def check_limits(self) -> None:
         """Raise Refusal where the call replaces too much, or the scope would be too large, and larger than it is."""
@@ -100,7 +103,7 @@ class Staged:
                 del self.cell.entries[key]
             else:
                 self.cell.entries[key] = revision + text
-        self.cell.head |= {b"r": revision, b"v": revision}
+        self.cell.head |= {Field.REVISION: revision, Field.VALUES_REVISION: revision}
 
 
 def _is_later(value: bytes, text: bytes) -> bool:
@@ -110,9 +113,9 @@ def _is_later(value: bytes, text: bytes) -> bool:
 
 
 def _new_text(operation: Operation, old: bytes | None, revision: bytes) -> bytes:
-    if operation.code == b"I" and old is not None:
+    if operation.code == Code.INCREMENT and old is not None:
         raise Refusal("compute", "", old, revision)  # the client adds, and writes the sum if nobody was faster
-    if operation.code != b"A":
+    if operation.code != Code.APPEND:
         return operation.text
     if old is not None and not old.startswith(b"["):
         raise Refusal("mismatch")
@@ -141,7 +144,7 @@ def stage(parts: list[tuple[Part, Cell]]) -> list[Staged] | Refused:
 
 def next_revision(now: int, cells: list[Cell]) -> bytes:
     """A revision above all that these scopes have had."""
-    previous = max((max(cell.revision, cell.head.get(b"e", ZERO)) for cell in cells), default=ZERO)
+    previous = max((max(cell.revision, cell.head.get(Field.TEMP_REVISION, ZERO)) for cell in cells), default=ZERO)
     return encode_revision(max(decode_revision(previous) + 1, now))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import NamedTuple
 
+from sessioncache.hot.fields import Field
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Gone
 from sessioncache.hot.subscriptions import Announcement
@@ -45,21 +46,23 @@ class Cell:
     @property
     def revision(self) -> bytes:
         """The scope revision."""
-        return self.head.get(b"r", ZERO)
+        return self.head.get(Field.REVISION, ZERO)
 
     @property
     def values_revision(self) -> bytes:
         """The revision of its own keys."""
-        return self.head.get(b"v", self.revision)
+        return self.head.get(Field.VALUES_REVISION, self.revision)
 
     @property
     def birth(self) -> bytes:
         """The life of a session; empty where it was deleted."""
-        return b"" if self.head.get(b"x") else self.head.get(b"b", b"")
+        return b"" if self.head.get(Field.DELETED) else self.head.get(Field.BIRTH, b"")
 
     def empty(self, revision: bytes) -> None:
         """Make it the tombstone of a session, or of all that a user's sessions shared."""
-        self.head |= dict.fromkeys((b"c", b"r", b"v", b"h", b"u"), revision)
+        self.head |= dict.fromkeys(
+            (Field.CLEARED, Field.REVISION, Field.VALUES_REVISION, Field.HEAD_REVISION, Field.UPDATED), revision
+        )
         self.entries, self.size, self.spaces = {}, 0, {}
         self.temp = self.lease = None
 

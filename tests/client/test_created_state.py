@@ -109,6 +109,25 @@ async def test_what_others_wrote_between_the_step_and_the_reading_is_read_once_m
     assert dict(made.state) == {"app:p": 2, "app:r": 3}
 
 
+async def test_r1_what_a_created_session_shares_is_of_one_moment(
+    cache: SessionCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await cache.create("ada", state={"user:n": 1, "app:n": 1})
+
+    def overtaken(inner: Beside) -> Beside:
+        async def send(script: Any, keys: Any, args: Any, beside: Sequence[Any]) -> list[Reply]:
+            replies = await inner(script, keys, args, ())
+            replies += await cache._tiers.link.exchange(beside[:1], {})
+            await other.update({"user:n": 2, "app:n": 2})
+            return replies + await cache._tiers.link.exchange(beside[1:], {})
+
+        return send
+
+    call_beside(cache, monkeypatch, overtaken)
+    made = await cache.create("ada", state={"a": 3})
+    assert dict(made.state) == {"a": 3, "user:n": 2, "app:n": 2}
+
+
 async def test_a_creation_whose_answer_was_lost_has_the_whole_state(
     cache: SessionCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,8 +31,9 @@ from sessioncache.hot import (
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.client import Argument, HotLink, Reply
 from sessioncache.hot.dead_letters import Letters
+from sessioncache.hot.fields import fields_of, head_of, key_field
 from sessioncache.hot.incarnations import Incarnations
-from sessioncache.hot.layout import Layout, Place, fields_of, head_of, user_field
+from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.leases import Leases
 from sessioncache.hot.merging import Merging, Taken
 from sessioncache.hot.messages import (
@@ -227,7 +228,7 @@ class Bench:
         flat = fields_of(record, ref.kind)
         flat += [b"n", b"%d" % len(entries), b"z", b"%d" % sum(json_size(entry.text) for entry in entries)]
         for entry in entries:
-            flat += [user_field(entry.key), encode_revision(entry.revision) + entry.text]
+            flat += [key_field(entry.key), encode_revision(entry.revision) + entry.text]
         await self.hot.install(place, token, flat, staged=0)
 
     async def take_token(self, place: Place) -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sessioncache.hot.layout import Place, fields_of, user_field
+from sessioncache.hot.fields import fields_of, key_field
+from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Operation, Part, Token, Written
 from sessioncache.primitives.entries import Entry, Head
 from sessioncache.primitives.revisions import decode_revision, encode_revision
@@ -29,7 +30,7 @@ async def load(bench: Bench, place: Place, *entries: Entry, taken: Token | None 
     flat += [b"v", encode_revision(max((entry.revision for entry in entries), default=0))]
     flat += [b"z", b"%d" % sum(len(entry.text) for entry in entries)]
     for entry in entries:
-        flat += [user_field(entry.key), encode_revision(entry.revision) + entry.text]
+        flat += [key_field(entry.key), encode_revision(entry.revision) + entry.text]
     await bench.hot.install(place, taken.value, flat, staged=0, birth=taken.birth)
 
 

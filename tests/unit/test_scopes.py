@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessioncache.hot.layout import Layout, fields_of, head_of, parents, user_field
+from sessioncache.hot.fields import fields_of, head_of, key_field
+from sessioncache.hot.layout import Layout, parents
 from sessioncache.primitives.entries import Head
 from sessioncache.primitives.revisions import LARGEST
 from sessioncache.primitives.scopes import (
@@ -127,8 +128,8 @@ def test_the_bucket_is_found_in_the_beginning_of_its_keys() -> None:
 @given(NAMES)
 def test_no_key_is_taken_for_a_head_field(key: str) -> None:
     flat = fields_of(Head("", "", "", "", 0), ScopeKind.SESSION)
-    assert user_field(key) not in flat[::2]
-    assert user_field(key) == b"=" + key.encode()
+    assert key_field(key) not in flat[::2]
+    assert key_field(key) == b"=" + key.encode()
 
 
 REVISIONS = st.integers(0, LARGEST)

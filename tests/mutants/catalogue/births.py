@@ -136,7 +136,8 @@ MUTATIONS = (
         "a large fork without a namespace that has just come",
         "R12",
         _FORKING,
-        '        if own.fields.get(b"l", b"") != fork.spaces.mark:\n            raise MoreNamespaces\n',
+        '        if own.fields.get(Field.NAMESPACES_MARK, b"") != fork.spaces.mark:\n'
+        "            raise MoreNamespaces\n",
         "",
         (_CLIENT + "a_namespace_that_came_since_they_were_listed_is_forked_as_well",),
     ),

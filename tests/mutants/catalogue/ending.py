@@ -102,7 +102,7 @@ MUTATIONS = (
         "a namespace has its session's revision",
         "R2",
         "sessioncache/coordination/hydration.py",
-        '        fields[b"v"] = encode_revision(stored.head.values_revision)\n',
+        "        fields[Field.VALUES_REVISION] = encode_revision(stored.head.values_revision)\n",
         "",
         (_EVIDENCE + "test_a_namespace_keeps_its_revision_when_it_is_loaded_again",),
     ),

@@ -419,7 +419,7 @@ MUTATIONS = (
         "a namespace is compared with its session's head",
         "R12",
         "sessioncache/operations/audit.py",
-        'newer = b"g" not in content.head and _updated',
+        "newer = Field.NAMESPACE not in content.head and _updated",
         "newer = _updated",
         ("both_tiers/test_namespaces.py::test_the_janitor_finds_nothing_amiss_in_a_clean_namespace",),
     ),

@@ -89,8 +89,8 @@ MUTATIONS = (
         "a late touch brings back an older title",
         "R5",
         _SESSION,
-        '        if head.get(b"u", ZERO) >= self._head.get(b"u", ZERO):  # else a later one was answered first\n',
-        "        if True:\n",
+        "        if head.get(Field.UPDATED, ZERO) >= self._head.get(Field.UPDATED, ZERO):",
+        "        if True:",
         (_ANSWERS + "r5_a_late_answer_hides_no_newer_title",),
     ),
     Mutation(

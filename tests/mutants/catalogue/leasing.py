@@ -161,7 +161,7 @@ MUTATIONS = (
         "a lease of an earlier life is shown",
         "R5",
         "sessioncache/operations/inspect.py",
-        'is_held = sight.lease is not None and sight.lease[0] == private.own.head[b"b"]',
+        "is_held = sight.lease is not None and sight.lease[0] == private.own.head[Field.BIRTH]",
         "is_held = sight.lease is not None",
         ("cli/test_sessions.py::test_r5_the_lease_of_an_earlier_life_is_not_shown",),
     ),

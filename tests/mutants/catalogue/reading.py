@@ -170,8 +170,9 @@ MUTATIONS = (
         "a large body of another version is taken",
         "R1",
         "sessioncache/hot/tier.py",
-        'body.get(b"r") != checked.fields[b"r"] or body.get(b"i", checked.incarnation) != part[0]',
-        "False",
+        "        or body.get(Field.REVISION) != checked.fields[Field.REVISION]\n"
+        "        or body.get(Field.INCARNATION, checked.incarnation) != part[0]\n",
+        "",
         ("scripts/test_large_scopes.py::test_a_body_of_another_version_is_read_again",),
     ),
     Mutation(
@@ -460,8 +461,9 @@ MUTATIONS = (
         "a merged reading mixes two moments",
         "R1",
         "sessioncache/hot/tier.py",
-        '                if body.get(b"r") != content.fields[b"r"] or body.get(b"i") != content.incarnation:\n',
-        "                if False:\n",
+        "                    body.get(Field.REVISION) != content.fields[Field.REVISION]\n"
+        "                    or body.get(Field.INCARNATION) != content.incarnation\n",
+        "                    False\n",
         (_UNCHANGED + "::test_a_reading_of_the_whole_never_mixes_two_moments",),
     ),
 )

@@ -104,7 +104,7 @@ MUTATIONS = (
         "a record that was left out has to be durable",
         "R11",
         "sessioncache/handle/unflushed_writes.py",
-        '    if operation.code == b"R" and result == 0:\n        return None\n',
+        "    if operation.code == Code.SET_UNLESS_OLDER and result == 0:\n        return None\n",
         "",
         ("unit/test_unflushed_writes.py::test_a_record_that_was_left_out_is_not_remembered",),
     ),

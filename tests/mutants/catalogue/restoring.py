@@ -207,8 +207,8 @@ MUTATIONS = (
         "the janitor does not see that SQL has forgotten",
         "R18",
         "sessioncache/operations/audit.py",
-        'stored.head.flushed < _revision(content, b"f") or',
-        "False or",
+        "        stored.head.flushed < _revision(content, Field.FLUSHED)\n        or",
+        "        False\n        or",
         ("both_tiers/test_restored.py::test_the_janitor_finds_that_a_scope_without_keys_was_forgotten",),
     ),
     Mutation(

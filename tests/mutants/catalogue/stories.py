@@ -34,8 +34,8 @@ MUTATIONS = (
         "what a loader knows of deletions is not noted",
         "R14",
         "sessioncache/coordination/hydration.py",
-        'fields[b"p"] = fields[b"r"]',
-        'fields[b"p"] = encode_revision(0)',
+        "fields[Field.PURGED] = fields[Field.REVISION]",
+        "fields[Field.PURGED] = encode_revision(0)",
         (
             _story("SQL is older than what was read from it"),
             _story("SQL is older and Redis restarts, after a reading from SQL"),

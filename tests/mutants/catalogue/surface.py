@@ -152,11 +152,12 @@ MUTATIONS = (
     ),
     Mutation(
         "a created session has what was read too early",
-        "R5",
+        "R1",
         _HOT + "tier.py",
-        'is_that = content.fields.get(b"i") == done.incarnation and content.fields.get(b"r") == left',
-        "is_that = True",
-        ("client/test_created_state.py::test_what_others_wrote_between_the_step_and_the_reading_is_read_once_more",),
+        "            content.fields.get(Field.INCARNATION) == done.incarnation"
+        " and content.fields.get(Field.REVISION) == left\n",
+        "            True\n",
+        ("client/test_created_state.py::test_r1_what_a_created_session_shares_is_of_one_moment",),
     ),
     Mutation(
         "a fork that cannot be read is made",

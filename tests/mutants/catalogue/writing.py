@@ -150,8 +150,8 @@ MUTATIONS = (
         "hydrate ignores what SQL knew",
         "R3",
         "sessioncache/coordination/hydration.py",
-        'fields[b"r"] = encode_revision(stored.known)',
-        'fields[b"r"] = encode_revision(stored.head.revision)',
+        "fields[Field.REVISION] = encode_revision(stored.known)",
+        "fields[Field.REVISION] = encode_revision(stored.head.revision)",
         ("both_tiers/test_hydrated_revisions.py::test_a_write_after_a_hydrate_is_above_all_that_was_purged",),
     ),
     Mutation(
