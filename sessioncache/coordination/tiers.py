@@ -22,6 +22,7 @@ from sessioncache.hot.client import HotLink
 from sessioncache.hot.faults import is_final, is_repeatable
 from sessioncache.hot.forking import Forking
 from sessioncache.hot.incarnations import Incarnations
+from sessioncache.hot.keyspace import Keyspace
 from sessioncache.hot.large_creates import Births
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.leases import Leases
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_IDLE = b"idle_ttl"
-"""A field of the first bucket's control hash: milliseconds for which a clean scope stays, as a cache said last."""
 
 
 def _may_repeat(error: BaseException) -> bool:
@@ -73,6 +71,7 @@ class Tiers:
         idle_ttl = idle_ttl if settings.idle_ttl is None else settings.idle_ttl
         self._agreed = False
         self.hot = HotTier(link, self.layout, idle_ttl=idle_ttl, temp_ttl=settings.temp_ttl)
+        self.keyspace = Keyspace(link, self.layout)
         self.births = Births(self.hot)
         self.forking = Forking(self.hot)
         self.leases = Leases(link)
@@ -170,13 +169,13 @@ class Tiers:
         else:
             told = max(1, int(self.settings.idle_ttl * 1000))
             with suppress(MemoryFullError, HotTierUnavailableError):
-                await self.link.command(b"HSET", self.layout.control(0), _IDLE, told)
+                await self.keyspace.set_idle_ms(told)
 
     async def follow_idle_ttl(self) -> None:
         """Let clean scopes stay as long as a cache said last, if any did."""
-        told = await self.link.command(b"HGET", self.layout.control(0), _IDLE)
-        if told and told.isdigit():
-            self.backlog.idle_ms = self.merging.idle_ms = self.hot.idle_ms = int(told)
+        told = await self.keyspace.idle_ms()
+        if told is not None:
+            self.backlog.idle_ms = self.merging.idle_ms = self.hot.idle_ms = told
 
     async def listen(self, sink: Sink) -> None:
         """Begin to listen to what happens to scopes; see `Listener`."""

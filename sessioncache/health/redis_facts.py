@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.client import Argument, HotLink, Reply, pairs_of, parse_info
 from sessioncache.hot.faults import forbidden_by, is_repeatable
-from sessioncache.hot.fields import Field
+from sessioncache.hot.keyspace import Keyspace, Names
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.metrics import Pulse, Vitals, WorkerPulse
 from sessioncache.settings import CacheSettings, WorkerSettings
@@ -111,20 +111,17 @@ async def _read_pulse(link: HotLink, layout: Layout) -> tuple[Pulse | None, str]
 async def _read_ailing(link: HotLink, layout: Layout, workers: Sequence[WorkerPulse]) -> dict[str, str]:
     """What living workers cannot flush, by the names that the scopes' hashes tell."""
     told = {(bucket, member): cause for one in workers if one.alive for bucket, member, cause in one.ailing}
-    commands = [
-        (b"HMGET", layout.hash(*scope), Field.APP, Field.USER, Field.SESSION, Field.NAMESPACE) for scope in told
-    ]
-    replies = await link.exchange(commands, {})
-    return {_named(member, reply): cause for ((_, member), cause), reply in zip(told.items(), replies, strict=True)}
+    found = await Keyspace(link, layout).names(list(told))
+    return {_named(member, names): cause for ((_, member), cause), names in zip(told.items(), found, strict=True)}
 
 
-def _named(member: str, reply: Reply) -> str:
-    if isinstance(reply, Exception):
+def _named(member: str, names: Names | None) -> str:
+    if names is None:
         return f"scope {member}"
-    app, user, session, space = (part.decode() if part else "" for part in reply)
-    kinds = {"a": f"the scope of app {app!r}", "u": f"the scope of user {user!r} in app {app!r}"}
-    named = f"session {session!r} of user {user!r} in app {app!r}"
-    return kinds.get(member[0], f"namespace {space!r} of {named}" if space else named)
+    owner = f"user {names.user!r} in app {names.app!r}"
+    kinds = {"a": f"the scope of app {names.app!r}", "u": f"the scope of {owner}"}
+    named = f"session {names.session!r} of {owner}"
+    return kinds.get(member[0], f"namespace {names.namespace!r} of {named}" if names.namespace else named)
 
 
 def _offset(clock: Reply, began: float, ended: float) -> float:

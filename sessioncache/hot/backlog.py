@@ -12,7 +12,7 @@ from sessioncache.errors import DamagedValueError
 from sessioncache.hot.client import Argument, HotLink, Reply, pairs_of
 from sessioncache.hot.dirty_fields import PIECE_BYTES, PIECE_ROWS, Piece, acknowledgement_of, dirt_of, pieces_of
 from sessioncache.hot.dirty_pieces import read_in_pieces
-from sessioncache.hot.fields import HEAD_MARK
+from sessioncache.hot.fields import HEAD_MARK, key_field
 from sessioncache.hot.grouping import Call, call_groups
 from sessioncache.hot.idempotency import LIFETIME
 from sessioncache.hot.layout import Layout, Place
@@ -229,21 +229,17 @@ class Backlog:
 
     async def note_older(self) -> None:
         """Note that SQL was found to have less than was flushed."""
-        await self.link.command(b"HSET", self.layout.control(0), b"older", await self._now())
+        await self.link.command(b"HSET", self.layout.control(0), b"older", await self.link.time())
 
     async def note_restored(self) -> None:
         """Note that everything that is hot is being written again."""
-        await self.link.command(b"HSET", self.layout.control(0), b"restored", await self._now())
+        await self.link.command(b"HSET", self.layout.control(0), b"restored", await self.link.time())
 
     async def is_older(self) -> bool:
         """Whether SQL was found to have less than was flushed, and not everything hot has been marked since."""
         noted = await self.link.command(b"HMGET", self.layout.control(0), b"older", b"restored")
         older, restored = (int(value or 0) for value in noted)
         return bool(older > restored)
-
-    async def _now(self) -> int:
-        seconds, micros = await self.link.command(b"TIME")
-        return int(seconds) * 1_000_000 + int(micros)
 
     async def take_turn(self, name: str, seconds: float, *, again: bool = False) -> bool:
         """Whether it is the caller's turn to do something for all processes, for the next seconds.
@@ -277,7 +273,7 @@ class Backlog:
         The head of a namespace is its own record, not that of its session.
         """
         keys = [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, dirt.member)]
-        field, revision = (b"=" + entry.key.encode(), entry.revision) if entry else (HEAD_MARK, dirt.revision)
+        field, revision = (key_field(entry.key), entry.revision) if entry else (HEAD_MARK, dirt.revision)
         args = (field, encode_revision(revision), attempts, reason.encode())
         return bool((await self.link.call(load_script("accuse"), keys, args))[2])
 

@@ -153,6 +153,11 @@ class HotLink:
             raise explain(reply)
         return reply
 
+    async def time(self) -> int:
+        """The clock of the server: microseconds since 1970."""
+        seconds, micros = await self.command(b"TIME")
+        return int(seconds) * 1_000_000 + int(micros)
+
     async def info(self, *sections: str) -> dict[str, str]:
         """What the server tells of itself: names and values of some sections of INFO."""
         return parse_info(await self.command(b"INFO", *sections))

@@ -91,8 +91,7 @@ class Letters:
 
     async def retry_due(self, buckets: Sequence[int], most: int) -> int:
         """Take back the letters that are to be tried again by themselves, the longest refused first; their number."""
-        seconds, micros = await self._link.command(b"TIME")
-        now = int(seconds) * 1_000_000 + int(micros)
+        now = await self._link.time()
         due = [one for one in await self.read(buckets) if one.is_due(now)]
         due = sorted(due, key=lambda one: one.refused_at)[:most]
         calls = [

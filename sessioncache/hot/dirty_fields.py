@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sessioncache.hot.client import Argument, Reply
-from sessioncache.hot.fields import HEAD_MARK, head_from, text_of
+from sessioncache.hot.fields import HEAD_MARK, head_from, key_field, text_of
 from sessioncache.hot.layout import parents_of
 from sessioncache.primitives.entries import Committed, Dirt, Entry
 from sessioncache.primitives.revisions import DIGITS, ZERO, decode_revision, encode_revision
@@ -91,7 +91,7 @@ def acknowledgement_of(one: Committed, piece: Piece, held_back: bytes = b"") -> 
     args += (held_back or (b"1" if dirt.left_out else b"0"), len(entries))
     # Only what SQL holds at exactly our revision is acknowledged (R7).
     for (key, revision, _), stored in zip(entries, revisions, strict=True):
-        args += (b"=" + key.encode(), _encode(revision), b"=" if stored == revision else b">")
+        args += (key_field(key), _encode(revision), b"=" if stored == revision else b">")
     rows = len(dirt.entries)
     args += dirt.phantoms[max(0, piece.start - rows) : max(0, piece.end - rows)]
     args[0] = len(args) - 1

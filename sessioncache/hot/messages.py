@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from sessioncache.hot.fields import Field
+from sessioncache.hot.fields import Field, key_field
 from sessioncache.hot.layout import Place
 from sessioncache.primitives.revisions import DIGITS, ZERO
 
@@ -270,7 +270,7 @@ class Content:
 
     def field(self, key: str) -> bytes:
         """Nine digits of revision and the text of a key as it lies there, dead or not; empty where nothing does."""
-        return self.fields.get(b"=" + key.encode(), b"")
+        return self.fields.get(key_field(key), b"")
 
     def named(self, prefix: str) -> dict[str, bytes]:
         """The living entries by their keys behind a prefix; a new dict."""

@@ -127,7 +127,7 @@ class Vitals:
 
         `sample`: scopes of each bucket whose dirty entries are counted.  HotTierUnavailableError.
         """
-        now = await self._now()
+        now = await self._link.time()
         workers = await self._workers(now)
         server = await self._server()
         buckets = [_bucket(reply) for reply in await self._buckets(sample)]
@@ -135,11 +135,7 @@ class Vitals:
 
     async def workers(self) -> list[WorkerPulse]:
         """The workers by their heartbeats.  HotTierUnavailableError."""
-        return await self._workers(await self._now())
-
-    async def _now(self) -> int:
-        seconds, micros = await self._link.command(b"TIME")
-        return int(seconds) * 1_000_000 + int(micros)
+        return await self._workers(await self._link.time())
 
     async def _buckets(self, sample: int) -> list[Reply]:
         calls = [([self._layout.control(bucket)], (sample, _LETTERS)) for bucket in range(self._layout.buckets)]

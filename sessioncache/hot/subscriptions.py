@@ -21,6 +21,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError, SessionCacheError
 from sessioncache.hot.client import HotLink, drop, pack, parse_info
+from sessioncache.hot.fields import key_field
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.revisions import DIGITS
 
@@ -59,7 +60,7 @@ class Announcement(NamedTuple):
 
     def payload(self) -> bytes:
         """What a script would send."""
-        told = _MANY if self.keys is None else b"\0".join(b"=" + key.encode() for key in self.keys)
+        told = _MANY if self.keys is None else b"\0".join(key_field(key) for key in self.keys)
         return self.what + self.revision + self.before + self.incarnation + b"|" + told
 
 

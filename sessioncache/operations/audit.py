@@ -61,17 +61,17 @@ def _what_differs(content: Content, stored: StoredScope) -> str:
 async def _is_orphan(tiers: Tiers, place: Place, content: Content, stored: StoredScope) -> bool:
     """Whether a namespace belongs to a life of its session that is over: nobody can reach it."""
     host = tiers.layout.host(place, place.ref.holder)
-    birth, deleted = await tiers.link.command(b"HMGET", host.hash, Field.BIRTH, Field.DELETED)
+    birth, deleted = await tiers.keyspace.life(host)
     if birth is None:  # of a session that is not hot SQL knows everything
-        birth, deleted = encode_revision(stored.head.birth), stored.head.deleted or None
-    return deleted is not None or birth != content.head.get(Field.BIRTH)
+        birth, deleted = encode_revision(stored.head.birth), stored.head.deleted
+    return deleted or birth != content.head.get(Field.BIRTH)
 
 
 async def _is_ahead(tiers: Tiers, place: Place) -> bool:
     """Whether a namespace's session is dirty: SQL may not know of the life that both are of."""
     if not place.ref.holder:
         return False
-    return bool(await tiers.link.command(b"EXISTS", tiers.layout.host(place, place.ref.holder).dirty))
+    return await tiers.keyspace.is_dirty(tiers.layout.host(place, place.ref.holder))
 
 
 async def _clean(tiers: Tiers, place: Place) -> Content | None:

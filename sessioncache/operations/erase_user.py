@@ -22,7 +22,6 @@ from typing import TypeVar
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.durable.messages import FencedOff, Owned, Tombstone
 from sessioncache.errors import DurableTierUnavailableError
-from sessioncache.hot.fields import Field
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Deleted, Gone, Need, Stamp, TokenLost, Unready
 from sessioncache.operations.delete import Deletion
@@ -49,7 +48,6 @@ _RESTAMP = 16
 """Pieces after which the time for which nothing is let in begins anew."""
 _TIMEOUT = 30.0
 """Seconds a transaction may take."""
-_IDENTITY = (Field.ORG, Field.APP, Field.USER, Field.SESSION, Field.REVISION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +199,11 @@ class Erasure:
 
     async def _hot_spaces(self) -> AsyncIterator[Place]:
         """All namespaces of the user that are hot, found by their heads."""
-        spaces, cursor = self._tiers.layout.spaces(self._user.ref.bucket), b"0"
+        cursor = b"0"
         while True:
             with within(self._tiers.settings.timeout):
-                cursor, members = await self._tiers.link.command(b"SSCAN", spaces, cursor, b"COUNT", _LOOKED_AT)
-            for place in await self._of_user([member.decode() for member in members]):
+                cursor, members = await self._tiers.keyspace.namespaces(self._user.ref.bucket, cursor)
+            for place in await self._of_user(members):
                 yield place
             if cursor == b"0":
                 return
@@ -213,14 +211,12 @@ class Erasure:
     async def _of_user(self, members: Sequence[str]) -> list[Place]:
         """Those of some scopes of the bucket that are the user's."""
         user, layout = self._user.ref, self._tiers.layout
-        wanted = [user.org.encode(), user.app.encode(), user.user.encode()]
-        commands = [(b"HMGET", layout.hash(user.bucket, member), *_IDENTITY) for member in members]
         with within(self._tiers.settings.timeout):
-            heads = await self._tiers.link.exchange(commands, {}) if commands else []
+            found = await self._tiers.keyspace.names([(user.bucket, member) for member in members])
         places = []
-        for member, head in zip(members, heads, strict=True):
-            if isinstance(head, list) and head[:3] == wanted and head[4] is not None:
-                ref = ScopeRef(ScopeKind(member[0]), user.org, user.app, user.user, (head[3] or b"").decode())
+        for member, names in zip(members, found, strict=True):
+            if names and names.is_there and names[:3] == (user.org, user.app, user.user):
+                ref = ScopeRef(ScopeKind(member[0]), user.org, user.app, user.user, names.session)
                 places.append(layout.place(replace(ref, id=member[1:], bucket=user.bucket)))
         return places
 

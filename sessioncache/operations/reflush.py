@@ -18,7 +18,6 @@ from sessioncache.primitives.scopes import ScopeKind
 
 logger = logging.getLogger(__name__)
 
-_SCAN = 500
 _TURN, _A_TURN = "restore", 60.0
 """Who stamps everything has the turn for so many seconds, again and again; where it is killed another takes over."""
 _ROUNDS = 20
@@ -117,11 +116,9 @@ async def hot_scopes(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[t
 async def hot_pages(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[list[tuple[int, str]]]:
     """As `hot_scopes`, those that one look at 500 keys finds at a time; none where all of these are something else."""
     cursor = b"0"
-    pattern = tiers.layout.hashes(bucket)
     while True:
         with within(tiers.settings.timeout):
-            cursor, keys = await tiers.link.command(b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _SCAN)
-        found = (key.rsplit(b":h:", 1) for key in keys)
-        yield [(tiers.layout.bucket_of_base(base), member.decode()) for base, member in found]
+            cursor, page = await tiers.keyspace.scopes(bucket, cursor)
+        yield page
         if cursor == b"0":
             return

@@ -39,8 +39,8 @@ async def expire(tiers: Tiers) -> int:
 
 async def _expire_app(tiers: Tiers, retention: Retention) -> int:
     with within(tiers.settings.timeout):
-        seconds, micros = await tiers.link.command(b"TIME")
-    before = int(seconds) * 1_000_000 + int(micros) - round(retention.seconds * 1_000_000)
+        now = await tiers.link.time()
+    before = now - round(retention.seconds * 1_000_000)
     # A head that came to SQL within this time of its session's last update tells of no other use.
     noted = before + round(retention.seconds * 1_000_000 / PARTS)
     expired, after = 0, (0, "")

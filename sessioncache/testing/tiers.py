@@ -10,6 +10,7 @@ from sessioncache.coordination.tiers import Tiers
 from sessioncache.coordination.usage import Usage
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.client import Argument, HotLink
+from sessioncache.hot.keyspace import Keyspace
 from sessioncache.hot.large_creates import Births
 from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.messages import Part, Refused, Written
@@ -33,6 +34,7 @@ class MemoryTiers(Tiers):
         self.settings = settings
         self.layout = Layout(settings.prefix, settings.buckets)
         self.link = _ClockLink(store)
+        self.keyspace = Keyspace(self.link, self.layout)
         self.hot = MemoryHot(store, self.layout, temp_ttl=settings.temp_ttl)
         self.births = _MemoryBirths(self.hot)
         self.forking = MemoryForking(store)

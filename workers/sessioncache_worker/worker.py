@@ -237,7 +237,7 @@ class FlushWorker:
         some scopes, here or there; DamagedValueError where Redis holds of some what is of no use.
         """
         await self._check()
-        began = await self._redis_time()
+        began = await self._tiers.link.time()
         rows = 0
         standstill = _Standstill(_LEASES * self.settings.lease)
         while True:
@@ -245,7 +245,7 @@ class FlushWorker:
             flushed = await self._flush(claimed)
             rows += flushed
             if await self._janitor.restore():
-                began = await self._redis_time()
+                began = await self._tiers.link.time()
             oldest = await self._tiers.backlog.oldest(self._buckets)
             if oldest is None or oldest > began:
                 return rows
@@ -387,10 +387,6 @@ class FlushWorker:
             await asyncio.sleep(self.settings.lease / 3)
             with suppress(HotTierUnavailableError):
                 await self.flusher.holdings.renew()
-
-    async def _redis_time(self) -> int:
-        seconds, micros = await self._tiers.link.command(b"TIME")
-        return int(seconds) * 1_000_000 + int(micros)
 
     # ---- as a context manager
 

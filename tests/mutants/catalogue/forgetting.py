@@ -437,8 +437,8 @@ MUTATIONS = (
         "a namespace goes with its session's hash",
         "R12",
         "sessioncache/operations/audit.py",
-        "birth, deleted = encode_revision(stored.head.birth), stored.head.deleted or None",
-        "birth, deleted = None, None",
+        "birth, deleted = encode_revision(stored.head.birth), stored.head.deleted",
+        "birth, deleted = None, False",
         ("both_tiers/test_namespaces.py::test_the_janitor_keeps_a_namespace_whose_living_session_is_not_hot",),
     ),
     Mutation(

@@ -187,7 +187,7 @@ MUTATIONS = (
         "workers do not hear how long scopes stay",
         "R15",
         "sessioncache/coordination/tiers.py",
-        "        if told and told.isdigit():\n",
+        "        if told is not None:\n",
         "        if False:\n",
         ("client/test_memory.py::test_what_was_flushed_stays_as_long_as_a_cache_said",),
     ),
