@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -87,3 +88,28 @@ def test_each_driver_is_known_to_few_rooms(package: str, rooms: set[str]) -> Non
         if module.partition(".")[0] == package
     }
     assert importing == rooms
+
+
+_LETTER = re.compile(rb"[a-zA-Z!=+]")
+_COMMAND = re.compile(
+    rb"H[A-Z]+|[SZ](ADD|REM|CARD|SCAN|RANGE)|SCAN|TIME|EVAL(SHA)?|EXISTS|INFO|CONFIG|PUBLISH|GET|SET|DEL|EXPIRE"
+)
+_OF_OTHER_THINGS = {"sessioncache.cli.views", "sessioncache.primitives.cursors"}
+"""Keys of a keyboard, the padding of base64."""
+
+
+@pytest.mark.parametrize(
+    ("spelled", "rooms"),
+    [(_LETTER, {"hot"}), (_COMMAND, {"hot", "health", "embedded", "testing"})],
+    ids=["fields and codes", "commands of Redis"],
+)
+def test_the_storage_format_is_spelled_in_its_room_alone(spelled: re.Pattern[bytes], rooms: set[str]) -> None:
+    """Doctor asks the server about itself, the embedded default starts it, and a cache in memory has a clock to ask."""
+    found = [
+        f"{name}:{node.lineno} {node.value!r}"
+        for name, tree in modules().items()
+        if _room(name) not in rooms and name not in _OF_OTHER_THINGS and ".conformance." not in name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, bytes) and spelled.fullmatch(node.value)
+    ]
+    assert found == []
