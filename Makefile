@@ -7,16 +7,32 @@ INPUTS := pyproject.toml constraints.txt
 # Most tests wait for servers and processes: three at a time keep two cores busy. Files go in order, the small ones last.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-full lint bench bench-others bench-full bench-peers chaos mutants docs
+# What a newcomer's machine can run: Valkey and SQLite come with Python packages.
+NEWCOMER := tests/unit tests/packaging/test_shape.py tests/packaging/test_layers.py tests/scripts tests/conformance tests/client
+
+.PHONY: demo quick test test-full lint bench bench-others bench-full bench-peers chaos mutants docs
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/sessioncache demo
 
-test: lint
+# While editing: under a minute.
+quick: $(VENV)/dev.stamp
+	$(BIN)/ruff check
+	$(BIN)/pytest -q -n 2 tests/unit tests/scripts/test_writing.py tests/conformance/test_memory.py
+
+# A newcomer's tests: within five minutes, with nothing but Python.
+test: $(VENV)/dev.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pytest $(SIDE_BY_SIDE) --from-packages -m "not slow and not alone" $(NEWCOMER)
+
+# Everything that CI runs: types, every server, races, faults, documents, packages; then what must have the machine for itself.
+test-all: lint
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not slow and not alone"
 	$(BIN)/pytest -m "alone and not slow"
 
+# With the slow ones: real outages, and every page's commands.
 test-full: lint
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not slow and not alone"
 	$(BIN)/pytest -m "alone or slow"

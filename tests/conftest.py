@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -37,6 +37,32 @@ class StartPostgreSQL(Protocol):
     """Starts a server for one test; it is ended after it."""
 
     def __call__(self, *, tcp: bool = False, **config: Any) -> PostgreSQLServer: ...
+
+
+_SERVERS_OF_THE_SYSTEM = ("postgresql", "redis_server", "redis-server", "redis_postgresql")
+"""What fixtures and parameters are called that need a server which no Python package brings."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--from-packages``: only tests whose servers come from Python packages (Valkey and SQLite)."""
+    parser.addoption(
+        "--from-packages", action="store_true", help="leave out tests that need redis-server or PostgreSQL"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a newcomer's machine has no servers for."""
+    if not config.getoption("--from-packages"):
+        return
+    left_out = [item for item in items if _needs_the_system(item)]
+    items[:] = [item for item in items if item not in set(left_out)]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _needs_the_system(item: pytest.Item) -> bool:
+    fixtures: Sequence[str] = getattr(item, "fixturenames", ())
+    parameters = [str(value) for value in getattr(getattr(item, "callspec", None), "params", {}).values()]
+    return any(name in told for name in _SERVERS_OF_THE_SYSTEM for told in (*fixtures, *parameters, item.path.stem))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -101,6 +101,10 @@ async def _note_survival(stage: Stage, fault: Fault, tally: Tally, seconds: floa
         tally.survive(fault.name, seconds)
     else:
         stage.say(f"nothing became durable for {_PATIENCE:g} s after: {fault.name}")
+    dead = await asyncio.to_thread(dead_rows, stage.database)
+    if dead and not stage.has_dead_rows:
+        stage.has_dead_rows = True
+        stage.say(f"SQL has {len(dead)} dead rows after: {fault.name} ({'; '.join(dead[:5])})")
 
 
 async def _companion(stage: Stage, tally: Tally) -> None:

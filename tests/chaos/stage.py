@@ -65,6 +65,8 @@ class Stage:
     """Of the Redis that clients are led to at first, if it can be set."""
     stack: AsyncExitStack
     """Ends, with the run, what faults have begun."""
+    has_dead_rows: bool = False
+    """Whether SQL was seen to have rows that its heads tell to be dead."""
     dirts: list[Dirt] = field(default_factory=list)
     dirty_at_faults: int = 0
     worker_kills: int = 0
