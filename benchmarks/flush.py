@@ -30,7 +30,7 @@ from sessioncache import SessionCache, upgrade_schema
 from sessioncache.durable.engine import create_engine
 from sessioncache.durable.tier import DurableTier
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.layout import Layout
 from sessioncache.session import Session
 from sessioncache.settings import WorkerSettings
@@ -68,7 +68,7 @@ class Flushing:
     ) -> AsyncIterator[Flushing]:
         """Create the sessions; the database has them already when the measuring begins.  `part` sets runs apart."""
         settings = WorkerSettings(prefix=f"{database_url.split(':')[0]}-{part}")
-        worker = FlushWorker.over(HotLink.from_url(redis_url), DurableTier.connect(database_url), settings)
+        worker = FlushWorker.over(HotClient.from_url(redis_url), DurableTier.connect(database_url), settings)
         async with SessionCache.connect(redis_url, database_url, app="bench", prefix=settings.prefix) as cache:
             sessions = [await cache.create(f"user{number}") for number in range(scopes)]
             # As a worker's process does; the sessions are of other processes than workers', and not for it to look at.
@@ -196,7 +196,7 @@ async def two_workers(redis_url: str, rounds: int) -> dict[str, list[float]]:
             Flushing.open(redis_url, database_url, scopes=BACKLOG, part="workers")
         )
         settings = flushing.worker.settings
-        backlog = Backlog(HotLink.from_url(redis_url), Layout(settings.prefix, settings.buckets), idle_ttl=1)
+        backlog = Backlog(HotClient.from_url(redis_url), Layout(settings.prefix, settings.buckets), idle_ttl=1)
         both = await stack.enter_async_context(workers(2, redis_url, database_url, settings.prefix))
 
         async def dirty() -> int:

@@ -15,7 +15,7 @@ from sessioncache_worker import FlushWorker
 from sessioncache_worker.cli import spare_collector
 
 from sessioncache.durable.tier import DurableTier
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.settings import WorkerSettings
 
 _LOOK = 0.005
@@ -66,7 +66,7 @@ async def _answer(worker: asyncio.subprocess.Process) -> None:
 
 async def _work(redis_url: str, database_url: str, prefix: str) -> None:
     worker = FlushWorker.over(
-        HotLink.from_url(redis_url), DurableTier.connect(database_url), WorkerSettings(prefix=prefix)
+        HotClient.from_url(redis_url), DurableTier.connect(database_url), WorkerSettings(prefix=prefix)
     )
     await worker.flush_once()
     spare_collector()

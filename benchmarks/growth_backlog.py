@@ -17,7 +17,7 @@ from benchmarks.measuring import Spread, alternate, ratios
 from benchmarks.results import figure
 from sessioncache import SessionCache
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.messages import Acknowledged, Claims
 from sessioncache.primitives.entries import Committed, Dirt
@@ -39,7 +39,7 @@ STEPS = ("claim", "read", "acknowledge")
 class Stock:
     """A server with a backlog, which every round takes some scopes from and puts as many back."""
 
-    def __init__(self, urls: Urls, link: HotLink, entries: int) -> None:
+    def __init__(self, urls: Urls, link: HotClient, entries: int) -> None:
         self.scopes = entries // KEYS
         self._urls = urls
         self._link = link
@@ -58,7 +58,7 @@ class Stock:
         try:
             urls = Urls(server.url, f"sqlite:///{server.folder}/state.db")
             await upgrade(urls.database)
-            link = HotLink.from_url(urls.redis)
+            link = HotClient.from_url(urls.redis)
             stock = cls(urls, link, entries)
             await stock.make(stock.scopes)
             yield stock

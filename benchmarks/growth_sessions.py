@@ -97,7 +97,7 @@ class Level:
 
 async def _heat(tiers: Tiers, sessions: int) -> None:
     """Bring sessions that SQL has into Redis, clean."""
-    await tiers.registrar.register(range(BUCKETS))
+    await tiers.fencing.register(range(BUCKETS))
     found = await Incarnations(tiers.link, tiers.layout).current(range(BUCKETS), {})
     current = {bucket: one.id for bucket, one in found.items()}
     commands: list[Sequence[Argument]] = []

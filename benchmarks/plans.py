@@ -21,7 +21,7 @@ import psycopg
 
 from benchmarks.servers import redis_server
 from sessioncache import SessionCache
-from sessioncache.durable.purging import BEGINNING, Position
+from sessioncache.durable.purging import BEGINNING, PurgeCursor
 from sessioncache.primitives.scopes import app_id, bare_id, key_id, session_ref, user_id
 from sessioncache.settings import TOMBSTONE_RETENTION, CacheSettings
 from tests.helpers import Urls, connect, drain, evict, open_worker, upgrade
@@ -127,7 +127,7 @@ async def purge(urls: Urls) -> None:
     """A whole pass of the janitor's purge, and how the first of its transactions compare with the last."""
     async with open_worker(urls) as worker:
         taken: list[float] = []
-        at: Position | None = BEGINNING
+        at: PurgeCursor | None = BEGINNING
         total = 0
         while at is not None:
             began = time.perf_counter()

@@ -15,8 +15,8 @@ from sessioncache.coordination.places import SessionPlaces
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import DurableTierUnavailableError, SessionExistsError, SessionNotFoundError
 from sessioncache.handle.flush_wait import flush, prune
-from sessioncache.handle.unflushed_writes import Ledger
-from sessioncache.hot.client import HotLink
+from sessioncache.handle.unflushed_writes import UnflushedWrites
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.fields import Field, head_of
 from sessioncache.hot.messages import Gone, Part, Touch
 from sessioncache.operations.create import Creation
@@ -65,14 +65,14 @@ class SessionCache:
         """
         from sessioncache.durable.tier import DurableTier
 
-        tiers = Tiers(HotLink(redis, owned=False), DurableTier(engine), CacheSettings.of(settings))
+        tiers = Tiers(HotClient(redis, owned=False), DurableTier(engine), CacheSettings.of(settings))
         self._set_up(tiers, app, org, None)
 
     def _set_up(self, tiers: Tiers, app: str, org: str, resources: Resources | None) -> None:
         self.app = check_name("app", app, empty=True)
         self.org = check_name("org", org, empty=True)
         self._tiers = tiers
-        self._ledgers: set[Ledger] = set()
+        self._all_unflushed: set[UnflushedWrites] = set()
         self._many = _MANY_LEDGERS
         self._resources = resources
         seconds = tiers.settings.retention
@@ -154,16 +154,16 @@ class SessionCache:
         places = self._places(user, new_session_id() if session_id is None else session_id)
         given = {} if state is None else check_mapping("state", state)
         creation = Creation(self._tiers, places, title, given, generated=generated)
-        open_ledger = await self._ledger_source()
+        open_unflushed = await self._unflushed_source()
         return await creation.run(
-            lambda parts, written: Session.created(self._tiers, open_ledger, places, parts, written, title)
+            lambda parts, written: Session.created(self._tiers, open_unflushed, places, parts, written, title)
         )
 
     async def get(self, user: str, session_id: str) -> Session:
         """A session with its merged state; SessionNotFoundError."""
         places = self._places(user, session_id)
         try:
-            return await open_session(self._tiers, await self._ledger_source(), places)
+            return await open_session(self._tiers, await self._unflushed_source(), places)
         except Gone:
             raise not_found(session_id) from None
 
@@ -206,7 +206,7 @@ class SessionCache:
         except Gone:
             return False
         if deleted.existed and deleted.written is not None:
-            (await self._ledger_source())().note_delete(place, deleted.written)
+            (await self._unflushed_source())().note_delete(place, deleted.written)
         return deleted.existed
 
     async def fork(self, user: str, session_id: str, *, new_id: str | None = None) -> Session:
@@ -217,7 +217,7 @@ class SessionCache:
         """
         place = self._places(user, session_id).session
         try:
-            return await fork_session(self._tiers, await self._ledger_source(), place, b"", new_id)
+            return await fork_session(self._tiers, await self._unflushed_source(), place, b"", new_id)
         except Gone:
             raise not_found(session_id) from None
 
@@ -240,7 +240,7 @@ class SessionCache:
             written, head = await touch(self._tiers, Part(place), change)
         except Gone:
             raise not_found(session_id) from None
-        (await self._ledger_source())().note_head(place, written)
+        (await self._unflushed_source())().note_head(place, written)
         names = (Field.ORG, self.org), (Field.APP, self.app), (Field.USER, user), (Field.SESSION, session_id)
         return info_of(head_of({**head, **{name: text.encode() for name, text in names}}))
 
@@ -316,12 +316,12 @@ class SessionCache:
     def user_scope(self, user: str) -> Scope:
         """The keys that all sessions of a user share, written without prefix."""
         ref = user_ref(self._tiers.settings.buckets, self.org, self.app, check_name("user", user, empty=True))
-        return Scope(self._tiers, self._open_ledger, self._tiers.layout.place(ref))
+        return Scope(self._tiers, self._open_unflushed, self._tiers.layout.place(ref))
 
     def app_scope(self) -> Scope:
         """The keys that all sessions of the app share, written without prefix."""
         ref = app_ref(self._tiers.settings.buckets, self.org, self.app)
-        return Scope(self._tiers, self._open_ledger, self._tiers.layout.place(ref))
+        return Scope(self._tiers, self._open_unflushed, self._tiers.layout.place(ref))
 
     # ---- many sessions at once
 
@@ -341,26 +341,26 @@ class SessionCache:
         FlushTimeoutError, DeadLetterError, WriteLostError.
         """
         with within(check_seconds("timeout", timeout)):
-            await flush(self._tiers, list(self._ledgers), timeout)
+            await flush(self._tiers, list(self._all_unflushed), timeout)
 
     def _places(self, user: str, session_id: str) -> SessionPlaces:
         check_name("user", user, empty=True)
         check_name("a session id", session_id)
         return SessionPlaces.of(self._tiers, self.org, self.app, user, session_id)
 
-    def _open_ledger(self) -> Ledger:
-        return Ledger(self._ledgers)
+    def _open_unflushed(self) -> UnflushedWrites:
+        return UnflushedWrites(self._all_unflushed)
 
-    async def _ledger_source(self) -> Callable[[], Ledger]:
-        """Where a new handle gets its ledger; now and then forgets what is durable, so that memory stays bounded."""
+    async def _unflushed_source(self) -> Callable[[], UnflushedWrites]:
+        """What gives a new handle its record of unflushed writes; now and then forgets what is durable."""
         if self._to_note is not None:
             await self._note_retention(self._to_note)
         self._tiers.usage.learn()
-        if len(self._ledgers) >= self._many:
-            self._many = len(self._ledgers) + _MANY_LEDGERS  # one call at a time looks
-            await prune(self._tiers, list(self._ledgers)[:_MANY_LEDGERS])
-            self._many = len(self._ledgers) + _MANY_LEDGERS
-        return self._open_ledger
+        if len(self._all_unflushed) >= self._many:
+            self._many = len(self._all_unflushed) + _MANY_LEDGERS  # one call at a time looks
+            await prune(self._tiers, list(self._all_unflushed)[:_MANY_LEDGERS])
+            self._many = len(self._all_unflushed) + _MANY_LEDGERS
+        return self._open_unflushed
 
     async def _note_retention(self, retention: Retention) -> None:
         """Tried by one call at a time, and not by each while SQL is away: what is hot works on."""

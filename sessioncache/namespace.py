@@ -8,7 +8,7 @@ from typing import Any
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import SessionNotFoundError
 from sessioncache.handle.base import Handle
-from sessioncache.handle.unflushed_writes import Ledger
+from sessioncache.handle.unflushed_writes import UnflushedWrites
 from sessioncache.hot.layout import Place
 from sessioncache.primitives.names import Key, KeyScope, check_name
 from sessioncache.primitives.scopes import namespace_ref
@@ -26,14 +26,14 @@ class Namespace(Handle):
     def __init__(
         self,
         tiers: Tiers,
-        open_ledger: Callable[[], Ledger],
+        open_unflushed: Callable[[], UnflushedWrites],
         session: Place,
         birth: bytes,
         name: str,
         lease: bytes = b"",
     ) -> None:
         """Of the session at `session` in the life of `birth`; `lease`: see Handle."""
-        super().__init__(tiers, open_ledger)
+        super().__init__(tiers, open_unflushed)
         self.name = check_name("a namespace", name)
         self.session_id = session.ref.session
         self._life = birth

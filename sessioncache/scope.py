@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.handle.base import Handle
-from sessioncache.handle.unflushed_writes import Ledger
+from sessioncache.handle.unflushed_writes import UnflushedWrites
 from sessioncache.hot.layout import Place
 from sessioncache.primitives.names import Key, KeyScope, check_name
 
@@ -14,8 +14,8 @@ from sessioncache.primitives.names import Key, KeyScope, check_name
 class Scope(Handle):
     """The shared state of a user or of an app; its keys are written without prefix."""
 
-    def __init__(self, tiers: Tiers, open_ledger: Callable[[], Ledger], place: Place) -> None:
-        super().__init__(tiers, open_ledger)
+    def __init__(self, tiers: Tiers, open_unflushed: Callable[[], UnflushedWrites], place: Place) -> None:
+        super().__init__(tiers, open_unflushed)
         self._place = {KeyScope.SESSION: place}
 
     @property

@@ -14,7 +14,7 @@ from sessioncache.coordination.usage import InUse
 from sessioncache.current import bound
 from sessioncache.errors import OutcomeUnknownError, SessionCacheError, SessionNotFoundError
 from sessioncache.handle.base import Handle
-from sessioncache.handle.unflushed_writes import Ledger
+from sessioncache.handle.unflushed_writes import UnflushedWrites
 from sessioncache.hot.fields import Field, head_of
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Content, Gone, Part, Touch, Wanted, Written
@@ -48,9 +48,13 @@ class Session(Handle):
     _in_use: InUse
 
     def __init__(
-        self, tiers: Tiers, open_ledger: Callable[[], Ledger], places: SessionPlaces, head: dict[bytes, bytes]
+        self,
+        tiers: Tiers,
+        open_unflushed: Callable[[], UnflushedWrites],
+        places: SessionPlaces,
+        head: dict[bytes, bytes],
     ) -> None:
-        super().__init__(tiers, open_ledger)
+        super().__init__(tiers, open_unflushed)
         self._by_scope = places.by_scope
         self._head = head
         self._in_use = InUse(places.session, head[Field.BIRTH])
@@ -60,12 +64,12 @@ class Session(Handle):
     def read(
         cls,
         tiers: Tiers,
-        open_ledger: Callable[[], Ledger],
+        open_unflushed: Callable[[], UnflushedWrites],
         places: SessionPlaces,
         contents: Mapping[KeyScope, Content],
     ) -> Session:
         """The handle of a session that was just read."""
-        session = cls(tiers, open_ledger, places, contents[KeyScope.SESSION].head)
+        session = cls(tiers, open_unflushed, places, contents[KeyScope.SESSION].head)
         for scope, content in contents.items():
             session._take(0, scope, content)
         return session
@@ -74,7 +78,7 @@ class Session(Handle):
     def created(
         cls,
         tiers: Tiers,
-        open_ledger: Callable[[], Ledger],
+        open_unflushed: Callable[[], UnflushedWrites],
         places: SessionPlaces,
         parts: Mapping[KeyScope, Part],
         written: Written,
@@ -84,7 +88,7 @@ class Session(Handle):
         digits = written.birth or written.revision
         head = {Field.BIRTH: digits, Field.VALUES_REVISION: digits, Field.UPDATED: digits, Field.TITLE: title.encode()}
         head |= {name: text.encode() for name, text in _identity(places.session).items()}
-        session = cls(tiers, open_ledger, places, head)
+        session = cls(tiers, open_unflushed, places, head)
         session._known.born(KeyScope.SESSION, digits)
         if written.birth:  # what is shared has another revision than what is private
             private, shared = _halves(parts, written)
@@ -188,9 +192,9 @@ class Session(Handle):
         if head.get(Field.UPDATED, ZERO) >= self._head.get(Field.UPDATED, ZERO):  # else a later one was answered first
             self._head.update({name: head[name] for name in _MOVING if name in head})  # R5: never the birth
         self._in_use.seen(head)
-        if self._ledger is None:
-            self._ledger = self._open_ledger()
-        self._ledger.note_head(part.place, written)
+        if self._unflushed is None:
+            self._unflushed = self._open_unflushed()
+        self._unflushed.note_head(part.place, written)
         return self.info
 
     async def fork(self, *, new_id: str | None = None) -> Session:
@@ -201,7 +205,7 @@ class Session(Handle):
         """
         place = self._by_scope[KeyScope.SESSION]
         return await self._of_this_life(
-            fork_session(self._tiers, self._open_ledger, place, self._birth, new_id, self._lease)
+            fork_session(self._tiers, self._open_unflushed, place, self._birth, new_id, self._lease)
         )
 
     async def records(self) -> list[Record]:
@@ -235,7 +239,7 @@ class Session(Handle):
     def namespace(self, name: str) -> Namespace:
         """A named part of the session's private keys, beside the plain ones."""
         place = self._by_scope[KeyScope.SESSION]
-        found = Namespace(self._tiers, self._open_ledger, place, self._birth, name, self._lease)
+        found = Namespace(self._tiers, self._open_unflushed, place, self._birth, name, self._lease)
         found._in_use = self._in_use
         return found
 
@@ -253,7 +257,7 @@ class Session(Handle):
         """The same session by a handle of its own, whose writes are refused once `token` lost the lease."""
         held = copy(self)
         held._head, held._known = dict(self._head), self._known.copy()
-        held._ledger, held._lease = None, token
+        held._unflushed, held._lease = None, token
         return held
 
     # ---- what Handle asks
@@ -309,7 +313,7 @@ def _halves(parts: Mapping[KeyScope, Part], written: Written) -> list[tuple[dict
 
 
 async def open_session(
-    tiers: Tiers, open_ledger: Callable[[], Ledger], places: SessionPlaces, birth: bytes = b""
+    tiers: Tiers, open_unflushed: Callable[[], UnflushedWrites], places: SessionPlaces, birth: bytes = b""
 ) -> Session:
     """The handle of a session, in any life where `birth` is empty, with its merged state.  Gone."""
     wanted = [
@@ -318,14 +322,14 @@ async def open_session(
     ]
     plan = tiers.hot.plan(wanted)
     contents = await tiers.perform(lambda: tiers.hot.read_whole(plan))
-    session = Session.read(tiers, open_ledger, places, dict(zip(places.by_scope, contents, strict=True)))
+    session = Session.read(tiers, open_unflushed, places, dict(zip(places.by_scope, contents, strict=True)))
     await session._in_use.note(tiers)
     return session
 
 
 async def fork_session(
     tiers: Tiers,
-    open_ledger: Callable[[], Ledger],
+    open_unflushed: Callable[[], UnflushedWrites],
     parent: Place,
     birth: bytes,
     new_id: str | None,
@@ -335,17 +339,17 @@ async def fork_session(
 
     Gone, SessionExistsError, StaleLeaseError; OutcomeUnknownError also where the fork is there, and cannot be read.
     """
-    forker, ledger = Forker(tiers, parent, birth, new_id, lease), open_ledger()
+    forker, writes = Forker(tiers, parent, birth, new_id, lease), open_unflushed()
     written, ref = await forker.run(), forker.child.ref
     places = SessionPlaces.of(tiers, ref.org, ref.app, ref.user, ref.session)
     try:
-        await forker.note(ledger, written)
-        child = await open_session(tiers, open_ledger, places, written.revision)
+        await forker.note(writes, written)
+        child = await open_session(tiers, open_unflushed, places, written.revision)
     except Gone:
         raise not_found(ref.session) from None
     except SessionCacheError as error:
         raise OutcomeUnknownError(f"the session was forked into {ref.session!r}, which cannot be read now") from error
-    child._ledger = ledger
+    child._unflushed = writes
     return child
 
 

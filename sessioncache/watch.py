@@ -12,7 +12,7 @@ from typing import Self
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from sessioncache.coordination.loop_guard import Home
+from sessioncache.coordination.loop_guard import LoopGuard
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import (
     ConfigurationError,
@@ -84,7 +84,7 @@ class Watch:
         self._asked = {scope: Wanted(places[scope], [], birth if scope is first else b"") for scope in asked}
         self._by_channel = {places[scope].channel: scope for scope in asked}
         self.channels = frozenset(self._by_channel) | {place.bucket_channel for place in places.values()}
-        self._home = Home("this watch began", "begin one here")
+        self._home = LoopGuard("this watch began", "begin one here")
         self._told: deque[Change] = deque()
         self._held: deque[Change] = deque()
         """What was told since the doubt: of another life, perhaps (R5)."""

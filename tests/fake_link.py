@@ -6,12 +6,12 @@ import asyncio
 
 from redis.exceptions import ResponseError
 
-from sessioncache.hot.client import HotLink, Reply, drop
+from sessioncache.hot.client import HotClient, Reply, drop
 from sessioncache.hot.faults import unanswered
 from sessioncache.primitives.deadline import attempt_deadline
 
 
-class FakeLink(HotLink):
+class FakeLink(HotClient):
     """Behaves like the link over one connection, without sharing any."""
 
     async def _send(self, packed: list[bytes], replies: int, *, is_large: bool = False) -> list[Reply]:

@@ -23,7 +23,7 @@ from sessioncache import SessionCache
 from sessioncache.durable.engine import create_engine
 from sessioncache.durable.migrate import upgrade_schema
 from sessioncache.durable.tier import DurableTier
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.primitives.scopes import ScopeKind, ScopeRef, app_ref, session_ref, user_ref
 from sessioncache.settings import MAX_CALL_KEYS, WorkerSettings
 from tests.keys import check_keys
@@ -85,7 +85,7 @@ async def open_worker(urls: Urls, *, retention: float | None = None, **settings:
     options = WorkerSettings.of(settings)
     extra = {} if retention is None else {"retention": retention}
     durable = DurableTier.connect(urls.database, lock_timeout=options.lease / 2, **extra)
-    worker = FlushWorker.over(HotLink.from_url(urls.redis), durable, options)
+    worker = FlushWorker.over(HotClient.from_url(urls.redis), durable, options)
     try:
         yield worker
     finally:

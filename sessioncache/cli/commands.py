@@ -20,7 +20,7 @@ from sessioncache.durable import migrate
 from sessioncache.durable.engine import create_engine
 from sessioncache.embedded.folder import database_url, prepare_folder
 from sessioncache.errors import ConfigurationError, SchemaVersionError
-from sessioncache.operations.dead_letters import LetterBox
+from sessioncache.operations.dead_letters import DeadLetterQueue
 from sessioncache.operations.reflush import remark_everything
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.units import counted
@@ -162,7 +162,7 @@ async def flush(options: argparse.Namespace) -> int:
         with within(tiers.settings.timeout):
             if not dirty:  # else nothing would show that the database is away
                 await migrate.check_schema(tiers.durable.engine)
-            letters = len(await LetterBox(tiers).list())
+            letters = len(await DeadLetterQueue(tiers).list())
             has_worker = bool(await tiers.backlog.heartbeats())
     if options.json:
         done = not dirty and not letters

@@ -11,7 +11,7 @@ from sessioncache.cli.options import installation_of
 from sessioncache.cli.printing import exact, is_terminal, note, plain, print_json, print_table
 from sessioncache.coordination.connecting import open_tiers, open_urls
 from sessioncache.errors import ConfigurationError
-from sessioncache.operations.dead_letters import DeadLetter, LetterBox
+from sessioncache.operations.dead_letters import DeadLetter, DeadLetterQueue
 from sessioncache.primitives.units import counted
 from sessioncache.settings import CacheSettings
 
@@ -29,7 +29,7 @@ async def dead(options: argparse.Namespace) -> int:
         open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
         open_tiers(*urls, CacheSettings(**installation_of(options))) as tiers,
     ):
-        box = LetterBox(tiers)
+        box = DeadLetterQueue(tiers)
         letters = await box.list()
         if options.action == "list":
             _print_list(letters, as_json=options.json)

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sessioncache.cli.printing import plain
-from sessioncache.hot.metrics import Pulse
+from sessioncache.hot.metrics import Sample
 from sessioncache.hot.rates import lags_between, percentile, rates_between
 from sessioncache.primitives.units import told_bytes, told_number, told_seconds, told_time
 
 
-def as_json(pulses: Sequence[Pulse], away: str) -> str:
+def as_json(pulses: Sequence[Sample], away: str) -> str:
     """The latest reading as an object on one line; rates and lags are those since the one before, null for the first.
 
     Ages and lags are in seconds, sizes in bytes.  `away`: why Redis could not be read; then there is nothing else.
@@ -40,7 +40,7 @@ def as_json(pulses: Sequence[Pulse], away: str) -> str:
     return json.dumps(told)
 
 
-def as_line(pulses: Sequence[Pulse], away: str) -> str:
+def as_line(pulses: Sequence[Sample], away: str) -> str:
     """The latest reading as a line of text, for terminals that cannot be drawn on, and logs."""
     if away:
         return f"Redis is away: {plain(away)}; trying again"
@@ -63,19 +63,19 @@ def as_line(pulses: Sequence[Pulse], away: str) -> str:
     return "  ".join(parts)
 
 
-def _rates(pulses: Sequence[Pulse]) -> dict[str, float] | None:
+def _rates(pulses: Sequence[Sample]) -> dict[str, float] | None:
     rates = rates_between(*pulses[-2:]) if len(pulses) > 1 else None
     return {name: round(rate, 3) for name, rate in asdict(rates).items()} if rates else None
 
 
-def _lag(pulses: Sequence[Pulse]) -> dict[str, float | None] | None:
+def _lag(pulses: Sequence[Sample]) -> dict[str, float | None] | None:
     if len(pulses) < 2:
         return None
     lags = lags_between(*pulses[-2:])
     return {"p50": percentile(lags, 0.5), "p99": percentile(lags, 0.99)}
 
 
-def _buckets(now: Pulse) -> dict[str, int]:
+def _buckets(now: Sample) -> dict[str, int]:
     ones = now.incarnations.values()
     return {
         "all": len(ones),

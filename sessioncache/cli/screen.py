@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sessioncache.cli.printing import plain
-from sessioncache.hot.metrics import Pulse, WorkerPulse
+from sessioncache.hot.metrics import Sample, WorkerSample
 from sessioncache.hot.rates import lags_between, percentile, rates_between
 from sessioncache.primitives.units import sparkline, told_bytes, told_number, told_seconds, told_time
 from sessioncache.settings import CacheSettings
@@ -24,7 +24,7 @@ _WORRYING, _BAD = 0.1, 0.5
 """Parts of a limit of back-pressure from which on what waits is shown in yellow, and in red."""
 
 
-def render(pulses: Sequence[Pulse], *, limits: CacheSettings | None = None, away: str = "") -> RenderableType:
+def render(pulses: Sequence[Sample], *, limits: CacheSettings | None = None, away: str = "") -> RenderableType:
     """The screen, by at least one reading; the latest is the last.
 
     `limits`: the back-pressure by which the backlog is coloured.  `away`: why Redis could not be read this time.
@@ -47,7 +47,7 @@ def render(pulses: Sequence[Pulse], *, limits: CacheSettings | None = None, away
     return Group(*parts)
 
 
-def _figures(pulses: Sequence[Pulse], limits: CacheSettings) -> Table:
+def _figures(pulses: Sequence[Sample], limits: CacheSettings) -> Table:
     now = pulses[-1]
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True, min_width=12)
@@ -66,13 +66,13 @@ def _figures(pulses: Sequence[Pulse], limits: CacheSettings) -> Table:
     return table
 
 
-def _waiting(now: Pulse, limits: CacheSettings) -> Text:
+def _waiting(now: Sample, limits: CacheSettings) -> Text:
     about = "" if now.exact else "about "
     told = f"{told_number(now.dirty_scopes)} scopes, {about}{told_number(now.dirty_entries)} entries"
     return Text(told, style=_colour(now.dirty_scopes, limits.max_dirty))
 
 
-def _oldest(now: Pulse, limits: CacheSettings) -> Text:
+def _oldest(now: Sample, limits: CacheSettings) -> Text:
     if now.oldest_age is None:
         return Text("nothing waits", style="green")
     told = f"{told_seconds(now.oldest_age)} (writes are refused from {told_seconds(limits.max_dirty_age)})"
@@ -83,19 +83,19 @@ def _colour(value: float, limit: float) -> str:
     return "bold red" if value >= _BAD * limit else "yellow" if value >= _WORRYING * limit else "green"
 
 
-def _flushed(pulses: Sequence[Pulse]) -> str:
+def _flushed(pulses: Sequence[Sample]) -> str:
     rates = rates_between(*pulses[-2:]) if len(pulses) > 1 else None
     if rates is None:
         return f"{told_number(pulses[-1].rows)} rows so far"
     return f"{told_number(rates.rows)} rows/s, {told_number(rates.flushes)} scopes/s"
 
 
-def _flush_rates(pulses: Sequence[Pulse]) -> list[float]:
+def _flush_rates(pulses: Sequence[Sample]) -> list[float]:
     between = [rates_between(before, after) for before, after in pairwise(pulses)]
     return [rates.rows if rates else 0.0 for rates in between]
 
 
-def _lag(pulses: Sequence[Pulse]) -> str:
+def _lag(pulses: Sequence[Sample]) -> str:
     lags = lags_between(pulses[0], pulses[-1])
     if not lags:
         return "nothing was flushed meanwhile"
@@ -103,21 +103,21 @@ def _lag(pulses: Sequence[Pulse]) -> str:
     return f"p50 {told_seconds(half)}, p99 {told_seconds(most)}"
 
 
-def _loaded(pulses: Sequence[Pulse]) -> str:
+def _loaded(pulses: Sequence[Sample]) -> str:
     rates = rates_between(*pulses[-2:]) if len(pulses) > 1 else None
     if rates is None:
         return f"{told_number(pulses[-1].hydrates)} scopes, {told_number(pulses[-1].conflicts)} conflicts so far"
     return f"{told_number(rates.hydrates)} scopes/s, {told_number(rates.conflicts)} conflicts/s"
 
 
-def _buckets(now: Pulse) -> Text:
+def _buckets(now: Sample) -> Text:
     used = [one for one in now.incarnations.values() if one.id]
     unknown = sum(not one.registered for one in used)
     told = f"{len(used)} of {len(now.incarnations)} used"
     return Text(f"{told}, {unknown} not registered", style="yellow") if unknown else Text(told)
 
 
-def _server(now: Pulse) -> Text:
+def _server(now: Sample) -> Text:
     server = now.server
     limit = f" of {told_bytes(server.max_memory)}" if server.max_memory else ""
     full = bool(server.max_memory) and server.used_memory > 0.9 * server.max_memory
@@ -127,7 +127,7 @@ def _server(now: Pulse) -> Text:
     return Text(told, style="bold red" if full else "")
 
 
-def _workers(workers: Sequence[WorkerPulse]) -> RenderableType:
+def _workers(workers: Sequence[WorkerSample]) -> RenderableType:
     parts: list[RenderableType] = []
     if not any(worker.alive for worker in workers):
         parts.append(Text("no worker is alive: start sessioncache-worker", style="bold red"))
@@ -138,7 +138,7 @@ def _workers(workers: Sequence[WorkerPulse]) -> RenderableType:
     return Group(*parts)
 
 
-def _table(workers: Sequence[WorkerPulse]) -> Table:
+def _table(workers: Sequence[WorkerSample]) -> Table:
     table = Table("worker", "host", "process", "heartbeat", expand=True, border_style="dim")
     for worker in workers:
         age = f"{told_seconds(worker.age)} ago" if worker.alive else f"silent for {told_seconds(worker.age)}"

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from sessioncache.cli.views import Show, open_view
 from sessioncache.coordination.connecting import open_urls
 from sessioncache.errors import HotTierUnavailableError
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.metrics import Pulse, Vitals
+from sessioncache.hot.metrics import Metrics, Sample
 from sessioncache.primitives.deadline import within
 from sessioncache.settings import CacheSettings
 
@@ -33,7 +33,7 @@ async def top(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _follow(vitals: Vitals, first: Pulse, show: Show, options: argparse.Namespace) -> None:
+async def _follow(vitals: Metrics, first: Sample, show: Show, options: argparse.Namespace) -> None:
     pulses, away, shown = [first], "", 0
     clock = asyncio.get_running_loop().time
     due = clock()
@@ -50,7 +50,7 @@ async def _follow(vitals: Vitals, first: Pulse, show: Show, options: argparse.Na
             away = str(error)
 
 
-async def _read(vitals: Vitals) -> Pulse:
+async def _read(vitals: Metrics) -> Sample:
     with within(_TIMEOUT):
         return await vitals.read()
 
@@ -68,11 +68,11 @@ async def _until(quitting: asyncio.Event, work: Coroutine[None, None, None]) -> 
 
 
 @asynccontextmanager
-async def _open_vitals(options: argparse.Namespace) -> AsyncIterator[Vitals]:
+async def _open_vitals(options: argparse.Namespace) -> AsyncIterator[Metrics]:
     async with _redis_url(options) as url:
-        link = HotLink.from_url(url, connect_timeout=_TIMEOUT)
+        link = HotClient.from_url(url, connect_timeout=_TIMEOUT)
         try:
-            yield Vitals(link, await _layout(link, options.prefix))
+            yield Metrics(link, await _layout(link, options.prefix))
         finally:
             await link.aclose()
 
@@ -86,7 +86,7 @@ async def _redis_url(options: argparse.Namespace) -> AsyncIterator[str]:
         yield url
 
 
-async def _layout(link: HotLink, prefix: str) -> Layout:
+async def _layout(link: HotClient, prefix: str) -> Layout:
     """As the installation was set up, whatever its number of buckets."""
     settings = CacheSettings(prefix=prefix)
     layout = Layout(settings.prefix, settings.buckets)

@@ -15,9 +15,9 @@ from rich.live import Live
 
 from sessioncache.cli.samples import as_json, as_line
 from sessioncache.cli.screen import render
-from sessioncache.hot.metrics import Pulse
+from sessioncache.hot.metrics import Sample
 
-Show = Callable[[Sequence[Pulse], str], None]
+Show = Callable[[Sequence[Sample], str], None]
 """Shows the readings so far, and why Redis could not be read this time (empty: it could)."""
 
 

@@ -17,7 +17,7 @@ _PAUSE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DirtReading:
     """How much is waiting for SQL."""
 
     dirty: int
@@ -28,7 +28,7 @@ class Reading:
     """When this was read, by the event loop's clock."""
 
 
-class Pressure:
+class BackPressure:
     """Decides whether a write is let in."""
 
     def __init__(self, backlog: Backlog, settings: CacheSettings) -> None:
@@ -37,7 +37,7 @@ class Pressure:
         self._max_dirty = settings.max_dirty
         self._max_age = settings.max_dirty_age
         self._waits = settings.on_full == "wait"
-        self._reading: Reading | None = None
+        self._reading: DirtReading | None = None
         self._busy = asyncio.Lock()
 
     @property
@@ -69,10 +69,10 @@ class Pressure:
                 )
             await asyncio.sleep(_PAUSE)
 
-    def _lets_in(self, reading: Reading) -> bool:
+    def _lets_in(self, reading: DirtReading) -> bool:
         return reading.dirty < self._max_dirty and reading.oldest_age < self._max_age
 
-    async def _current(self) -> Reading:
+    async def _current(self) -> DirtReading:
         now = asyncio.get_running_loop().time()
         if self._reading is not None and now - self._reading.at < _GOOD_FOR:
             return self._reading
@@ -81,11 +81,11 @@ class Pressure:
                 self._reading = await self._look()
         return self._reading
 
-    async def _look(self) -> Reading:
+    async def _look(self) -> DirtReading:
         noted = await self._backlog.pressure(_GOOD_FOR)
         if noted.measure:
             dirty = sum((await self._backlog.count_dirty(self._buckets)).values())
             oldest = await self._backlog.oldest(self._buckets)
             noted = await self._backlog.pressure(_GOOD_FOR, dirty=dirty, oldest=oldest or 0)
         age = max(0.0, (noted.now - noted.oldest) / 1_000_000) if noted.oldest else 0.0
-        return Reading(noted.dirty, age, asyncio.get_running_loop().time())
+        return DirtReading(noted.dirty, age, asyncio.get_running_loop().time())

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import ConfigurationError
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.primitives.deadline import within
 from sessioncache.settings import CacheSettings
 
@@ -154,7 +154,7 @@ async def open_tiers(
     """Both tiers, checked; `adopt`: Redis is to belong to this database from now on."""
     tiers = _tiers(redis_url, database_url, settings)
     try:
-        tiers.home.check()
+        tiers.loop_guard.check()
         with within(settings.timeout):
             await (tiers.installation.adopt() if adopt else tiers.check())
         yield tiers
@@ -165,5 +165,5 @@ async def open_tiers(
 def _tiers(redis_url: str, database_url: str, settings: CacheSettings) -> Tiers:
     from sessioncache.durable.tier import DurableTier
 
-    link = HotLink.from_url(redis_url, connect_timeout=settings.timeout)
+    link = HotClient.from_url(redis_url, connect_timeout=settings.timeout)
     return Tiers(link, DurableTier.connect(database_url), settings)

@@ -26,7 +26,7 @@ _QUIET = 60.0
 """Seconds in which a restart of Redis, or what it may have forgotten, is told once."""
 
 
-class Registrar:
+class Fencing:
     """Swaps the fence of buckets to the incarnation that their Redis has now."""
 
     def __init__(self, incarnations: Incarnations, durable: DurableTier) -> None:

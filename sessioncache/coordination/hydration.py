@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sessioncache.coordination.fencing import Registrar
+from sessioncache.coordination.fencing import Fencing
 from sessioncache.coordination.loading import Loadings, Progress, held_elsewhere
-from sessioncache.coordination.read_coalescing import Readings
+from sessioncache.coordination.read_coalescing import ReadCoalescing
 from sessioncache.durable.messages import FencedOff
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.fields import Field, fields_of, key_field
@@ -56,10 +56,10 @@ class Found(NamedTuple):
 class Hydrator:
     """Loads scopes from SQL into the hot tier."""
 
-    def __init__(self, hot: HotTier, durable: DurableTier, registrar: Registrar) -> None:
+    def __init__(self, hot: HotTier, durable: DurableTier, fencing: Fencing) -> None:
         self._hot = hot
-        self._readings = Readings(durable)
-        self._registrar = registrar
+        self._readings = ReadCoalescing(durable)
+        self._registrar = fencing
         self._loadings = Loadings()
 
     async def hydrate(self, places: Sequence[Place]) -> None:

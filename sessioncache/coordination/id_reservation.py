@@ -17,7 +17,7 @@ _GENERATED = b"*"
 _UNREAD = b""
 
 
-class Vacancy:
+class IdReservation:
     """The place of a session that is to be created."""
 
     def __init__(self, tiers: Tiers, place: Place, *, generated: bool) -> None:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.outages import SQL
@@ -55,7 +55,7 @@ class Installation:
 
     def __init__(
         self,
-        link: HotLink,
+        link: HotClient,
         incarnations: Incarnations,
         durable: DurableTier,
         settings: CacheSettings,

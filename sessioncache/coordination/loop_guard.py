@@ -8,7 +8,7 @@ import os
 from sessioncache.errors import ConfigurationError
 
 
-class Home:
+class LoopGuard:
     """Where a cache is at home: in the process, and on the event loop, of its first call."""
 
     __slots__ = ("_life", "_loop", "_remedy", "_what")

@@ -32,7 +32,7 @@ class _Wanted(NamedTuple):
     answer: asyncio.Future[StoredScope]
 
 
-class Readings:
+class ReadCoalescing:
     """Reads scopes for many callers at once, each under the incarnation that its token bears."""
 
     def __init__(self, durable: DurableTier) -> None:

@@ -8,13 +8,13 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sessioncache.coordination.fencing import Registrar
+from sessioncache.coordination.fencing import Fencing
 from sessioncache.coordination.loading import Loadings, Progress
 from sessioncache.durable.messages import FencedOff
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.faults import damaged
 from sessioncache.hot.layout import Place
-from sessioncache.hot.merging import Merging, Taken
+from sessioncache.hot.merging import Merging, TakenScope
 from sessioncache.hot.messages import Damaged, Need, Unready
 from sessioncache.hot.reconciling import Looked, Merged, MoreNeededError, reconcile, stamp_anew
 
@@ -30,18 +30,18 @@ _AT_ONCE = 128
 _MOST = 16 * 1024 * 1024
 """Bytes of scopes that are brought together at a time: they are held in memory, as SQL has them and as they become."""
 
-_Job = tuple[Taken, Looked, Merged]
-_Asked = tuple[Taken, Looked, int]
+_Job = tuple[TakenScope, Looked, Merged]
+_Asked = tuple[TakenScope, Looked, int]
 """With the revision above which SQL is asked for its rows."""
 
 
 class Revalidator:
     """Settles hashes of an older incarnation, and those that were flagged."""
 
-    def __init__(self, merging: Merging, durable: DurableTier, registrar: Registrar, backlog: Backlog) -> None:
+    def __init__(self, merging: Merging, durable: DurableTier, fencing: Fencing, backlog: Backlog) -> None:
         self._merging = merging
         self._durable = durable
-        self._registrar = registrar
+        self._registrar = fencing
         self._backlog = backlog
         self._loadings = Loadings()
 
@@ -58,9 +58,9 @@ class Revalidator:
         await self._loadings.aclose()
 
     async def _revalidate(self, place: Place, progress: Progress) -> None:
-        taken: Taken | float | Unready | Damaged | int | None
+        taken: TakenScope | float | Unready | Damaged | int | None
         (taken,) = await self._merging.take_tokens([place])
-        if isinstance(taken, Taken):
+        if isinstance(taken, TakenScope):
             taken = (await self._settle([taken], progress)).get(place.hash)
         elif isinstance(taken, float):
             await asyncio.sleep(min(taken, random.uniform(_WAIT / 4, _WAIT)))
@@ -78,7 +78,7 @@ class Revalidator:
         for at in range(0, len(places), _AT_ONCE):
             part = places[at : at + _AT_ONCE]
             taken = await self._merging.take_tokens(part)
-            settled = await self._settle([one for one in taken if isinstance(one, Taken)], Progress())
+            settled = await self._settle([one for one in taken if isinstance(one, TakenScope)], Progress())
             found |= {place.hash: one for place, one in zip(part, taken, strict=True) if isinstance(one, Damaged)}
             found |= {name: one for name, one in settled.items() if isinstance(one, Damaged)}
         return found
@@ -98,10 +98,10 @@ class Revalidator:
         for at in range(0, len(places), _AT_ONCE):
             part = places[at : at + _AT_ONCE]
             taken = await self._merging.take_tokens(part)
-            settled = await self._settle([one for one in taken if isinstance(one, Taken)], Progress(), before)
+            settled = await self._settle([one for one in taken if isinstance(one, TakenScope)], Progress(), before)
             marked += [marks for marks in settled.values() if isinstance(marks, int) and marks]
             for place, one in zip(part, taken, strict=True):
-                outcome = settled.get(place.hash) if isinstance(one, Taken) else one
+                outcome = settled.get(place.hash) if isinstance(one, TakenScope) else one
                 if isinstance(outcome, Damaged):
                     logger.error("scope %s is not marked, since it is damaged: %s", place.ref.member, outcome.cause)
                 elif isinstance(one, Unready) and one.need is Need.COLD:
@@ -111,7 +111,7 @@ class Revalidator:
         return left, cold
 
     async def _settle(
-        self, taken: Sequence[Taken], progress: Progress, before: Mapping[int, str] | None = None
+        self, taken: Sequence[TakenScope], progress: Progress, before: Mapping[int, str] | None = None
     ) -> dict[bytes, int | Damaged]:
         """Bring scopes together with what SQL has, as many at once as are not too large.
 
@@ -133,7 +133,7 @@ class Revalidator:
 
     async def _settle_part(
         self,
-        taken: Sequence[Taken],
+        taken: Sequence[TakenScope],
         progress: Progress,
         before: Mapping[int, str] | None,
         settled: dict[bytes, int | Damaged],
@@ -180,7 +180,7 @@ class Revalidator:
 
 
 def _whole_apart(
-    looked: Sequence[tuple[Taken, Looked]], before: Mapping[int, str] | None
+    looked: Sequence[tuple[TakenScope, Looked]], before: Mapping[int, str] | None
 ) -> tuple[list[_Job], list[_Asked]]:
     """What is to be done to hashes that are whole, and of which others SQL is asked."""
     jobs: list[_Job] = []
@@ -193,7 +193,7 @@ def _whole_apart(
     return jobs, asked
 
 
-def _fitting(taken: Sequence[Taken]) -> Iterator[Sequence[Taken]]:
+def _fitting(taken: Sequence[TakenScope]) -> Iterator[Sequence[TakenScope]]:
     """Scopes in parts of no more than `_MOST` bytes, or of one scope."""
     start = size = 0
     for place, one in enumerate(taken):

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, wait_random_exponential
 
-from sessioncache.coordination.backpressure import Pressure
-from sessioncache.coordination.fencing import Registrar
+from sessioncache.coordination.backpressure import BackPressure
+from sessioncache.coordination.fencing import Fencing
 from sessioncache.coordination.hydration import Hydrator
 from sessioncache.coordination.installation import Installation
-from sessioncache.coordination.loop_guard import Home
+from sessioncache.coordination.loop_guard import LoopGuard
 from sessioncache.coordination.revalidation import Revalidator
 from sessioncache.coordination.usage import Usage
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, MemoryFullError
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.faults import is_final, is_repeatable
 from sessioncache.hot.forking import Forking
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.keyspace import Keyspace
-from sessioncache.hot.large_creates import Births
+from sessioncache.hot.large_creates import LargeCreates
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.leases import Leases
 from sessioncache.hot.merging import Merging
@@ -52,7 +52,7 @@ class Tiers:
 
     def __init__(
         self,
-        link: HotLink,
+        link: HotClient,
         durable: DurableTier,
         settings: CacheSettings,
         *,
@@ -61,31 +61,31 @@ class Tiers:
     ) -> None:
         """`idle_ttl`: where neither the settings nor another cache say it; `tells`: the log of tiers that go away."""
         self.settings = settings
-        self.home = Home()
+        self.loop_guard = LoopGuard()
         self.layout = Layout(settings.prefix, settings.buckets)
         self.link = link
         self.durable = durable
-        self._outages = Outages(logger, lambda: self.pressure.told())
+        self._outages = Outages(logger, lambda: self.back_pressure.told())
         if tells:
             durable.outages = self._outages
         idle_ttl = idle_ttl if settings.idle_ttl is None else settings.idle_ttl
         self._agreed = False
         self.hot = HotTier(link, self.layout, idle_ttl=idle_ttl, temp_ttl=settings.temp_ttl)
         self.keyspace = Keyspace(link, self.layout)
-        self.births = Births(self.hot)
+        self.large_creates = LargeCreates(self.hot)
         self.forking = Forking(self.hot)
         self.leases = Leases(link)
         self.listener = Listener(link)
         self.backlog = Backlog(link, self.layout, idle_ttl=idle_ttl)
         incarnations = Incarnations(link, self.layout)
-        self.registrar = Registrar(incarnations, durable)
+        self.fencing = Fencing(incarnations, durable)
         self.merging = Merging(link, self.layout, idle_ttl=idle_ttl)
-        self.revalidator = Revalidator(self.merging, durable, self.registrar, self.backlog)
-        self.pressure = Pressure(self.backlog, settings)
-        self.hydrator = Hydrator(self.hot, durable, self.registrar)
+        self.revalidator = Revalidator(self.merging, durable, self.fencing, self.backlog)
+        self.back_pressure = BackPressure(self.backlog, settings)
+        self.hydrator = Hydrator(self.hot, durable, self.fencing)
         self.usage = Usage(durable)
         self.installation = Installation(
-            link, incarnations, durable, settings, [incarnations, self.hot.once], self.usage.told
+            link, incarnations, durable, settings, [incarnations, self.hot.idempotency], self.usage.told
         )
 
     async def check(self) -> None:
@@ -98,7 +98,7 @@ class Tiers:
 
         ConfigurationError in a forked child, and on another event loop than that of the first call.
         """
-        self.home.check()
+        self.loop_guard.check()
         with within(self.settings.timeout):
             try:
                 try:
@@ -143,13 +143,13 @@ class Tiers:
                 with suppress(Unready):  # what came up meanwhile, the next attempt meets again
                     await self._make_ready(why)
             except UnreadyBuckets as missing:
-                await self.registrar.register(missing.buckets)
+                await self.fencing.register(missing.buckets)
             if seconds_left() <= 0:
                 raise HotTierUnavailableError("the scope could not be made ready in time: others keep changing it")
 
     async def _make_ready(self, why: Unready) -> None:
         if why.need is Need.REGISTER:
-            await self.registrar.register(place.ref.bucket for place in why.places)
+            await self.fencing.register(place.ref.bucket for place in why.places)
         elif why.need is Need.REVALIDATE:
             for place in why.places:
                 await self.revalidator.revalidate(place)
@@ -179,7 +179,7 @@ class Tiers:
 
     async def listen(self, sink: Sink) -> None:
         """Begin to listen to what happens to scopes; see `Listener`."""
-        self.home.check()
+        self.loop_guard.check()
         await self.listener.listen(sink, self.settings.timeout)
 
     async def drop_idle(self) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sessioncache.durable import schema
 from sessioncache.durable.arrays import ARRAYS, teach
-from sessioncache.durable.statement_sizes import Pieces, pieces_of
+from sessioncache.durable.statement_sizes import StatementSizes, pieces_of
 
 Row = tuple[Any, ...]
 Id = tuple[str, ...]
@@ -82,7 +82,7 @@ class BulkTable:
         pieces = pieces_of(connection)
         return sum([await self._upsert_piece(connection, piece, pieces) for piece in pieces.cut(rows)])
 
-    async def _upsert_piece(self, connection: AsyncConnection, rows: Sequence[Row], pieces: Pieces) -> int:
+    async def _upsert_piece(self, connection: AsyncConnection, rows: Sequence[Row], pieces: StatementSizes) -> int:
         began = time.monotonic()
         try:
             arrays = await self._arrays(connection, rows)

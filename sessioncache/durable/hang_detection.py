@@ -19,7 +19,7 @@ _BYTES = 512 * 1024
 """What a slow link takes in a second; the server's time-out begins when it has the whole statement."""
 
 
-class Silence:
+class HangDetection:
     """For how long a server may go on saying nothing amid one transaction; between its statements, for ever."""
 
     def __init__(self, seconds: float) -> None:
@@ -62,7 +62,7 @@ class Silence:
         self._ends = time.monotonic() + self._seconds
 
 
-_HEARD: ContextVar[Silence | None] = ContextVar("sessioncache_silence", default=None)
+_HEARD: ContextVar[HangDetection | None] = ContextVar("sessioncache_silence", default=None)
 
 
 def hearing(engine: AsyncEngine) -> AsyncEngine:

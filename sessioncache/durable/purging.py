@@ -30,14 +30,14 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class PurgeCursor:
     """How far a pass has come: first single rows, then whole sessions, each in the order of their flush."""
 
     sessions: bool = False
     since: datetime = _EPOCH
 
 
-BEGINNING = Position()
+BEGINNING = PurgeCursor()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class Purged:
     """What one transaction took out."""
 
     rows: int
-    following: Position | None
+    following: PurgeCursor | None
     """Where the next one goes on; None: the pass is over."""
 
 
-async def purge(connection: AsyncConnection, most: int, at: Position, *, older_than: int) -> Purged:
+async def purge(connection: AsyncConnection, most: int, at: PurgeCursor, *, older_than: int) -> Purged:
     """Remove up to `most` rows of tombstones that were flushed more than `older_than` µs ago."""
     before = _EPOCH + timedelta(microseconds=await read_clock(connection) - older_than)
     part = _purge_sessions if at.sessions else _purge_rows
@@ -69,7 +69,7 @@ async def _purge_rows(connection: AsyncConnection, most: int, since: datetime, b
     gone = await delete_rows(connection, dead.order_by(_STATE.updated_at).limit(most))
     await _note(connection, {}, gone)
     over = len(gone) < most
-    return Purged(len(gone), Position(True) if over else Position(since=max(row.updated_at for row in gone)))
+    return Purged(len(gone), PurgeCursor(True) if over else PurgeCursor(since=max(row.updated_at for row in gone)))
 
 
 async def _purge_sessions(connection: AsyncConnection, most: int, since: datetime, before: datetime) -> Purged:
@@ -90,8 +90,8 @@ async def _purge_sessions(connection: AsyncConnection, most: int, since: datetim
     await _note(connection, buckets, [*gone, *heads])
     done = len(gone) + len(heads)
     if len(gone) == most:
-        return Purged(done, Position(True, since))
-    return Purged(done, None if len(found) < many else Position(True, max(row.flushed_at for row in found)))
+        return Purged(done, PurgeCursor(True, since))
+    return Purged(done, None if len(found) < many else PurgeCursor(True, max(row.flushed_at for row in found)))
 
 
 async def delete_rows(connection: AsyncConnection, which: Select[Any]) -> Sequence[Row[*tuple[Any, ...]]]:

@@ -16,7 +16,7 @@ _LONG = 1.0
 """Seconds that a statement may take before the next ones get fewer rows."""
 
 
-class Pieces:
+class StatementSizes:
     """The most rows of one statement to one database: fewer while it takes long over them, or longer than it may."""
 
     def __init__(self) -> None:
@@ -43,9 +43,9 @@ class Pieces:
             self.rows = max(_LEAST, self.rows // 4)
 
 
-_known: WeakKeyDictionary[Engine, Pieces] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Engine, StatementSizes] = WeakKeyDictionary()
 
 
-def pieces_of(connection: AsyncConnection) -> Pieces:
+def pieces_of(connection: AsyncConnection) -> StatementSizes:
     """What is known of a connection's database."""
-    return _known.setdefault(connection.sync_engine, Pieces())
+    return _known.setdefault(connection.sync_engine, StatementSizes())

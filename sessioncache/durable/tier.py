@@ -241,7 +241,7 @@ class DurableTier:
             return await listing.read_heads(connection, listing.unused_query(app_scope_id, before, after, limit, noted))
 
     @_whole
-    async def purge(self, most: int, at: purging.Position = purging.BEGINNING) -> purging.Purged:
+    async def purge(self, most: int, at: purging.PurgeCursor = purging.BEGINNING) -> purging.Purged:
         """Remove about so many rows of tombstones past the retention, as the next part of a pass (R14)."""
         async with writing(self.engine, self._lock_timeout) as connection:
             return await purging.purge(connection, most, at, older_than=2 * self._max_age)

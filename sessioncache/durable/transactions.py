@@ -20,7 +20,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 from sessioncache.durable.commits import commit
 from sessioncache.durable.engine import BUSY_TIMEOUT
 from sessioncache.durable.errors import is_inherited, translated
-from sessioncache.durable.hang_detection import Silence, hear_one
+from sessioncache.durable.hang_detection import HangDetection, hear_one
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 from sessioncache.primitives.deadline import deadline, limited_to
 
@@ -72,7 +72,7 @@ async def abandonable(work: Coroutine[Any, Any, T], patience: float = math.inf) 
     beginning of one that reads.  For PostgreSQL: a driver that is cancelled asks the server to cancel, and waits long
     for one that is hung.
     """
-    silence = Silence(patience)
+    silence = HangDetection(patience)
     with silence.heard():
         task = asyncio.ensure_future(work)
     try:
@@ -87,7 +87,7 @@ async def abandonable(work: Coroutine[Any, Any, T], patience: float = math.inf) 
     raise DurableTierUnavailableError("the SQL database did not answer in time")
 
 
-async def _wait(task: asyncio.Task[Any], silence: Silence) -> None:
+async def _wait(task: asyncio.Task[Any], silence: HangDetection) -> None:
     while not task.done():
         limit = limited_to()
         seconds = min(math.inf if limit is None else limit, silence.seconds_left())

@@ -20,8 +20,8 @@ from sessioncache.errors import (
 )
 from sessioncache.handle.edit import Edit, KeyChange
 from sessioncache.handle.flush_wait import flush
-from sessioncache.handle.local_view import Known, State
-from sessioncache.handle.unflushed_writes import Ledger
+from sessioncache.handle.local_view import LocalView, State
+from sessioncache.handle.unflushed_writes import UnflushedWrites
 from sessioncache.hot.fields import Code
 from sessioncache.hot.layout import Place
 from sessioncache.hot.limits import check_call
@@ -110,11 +110,11 @@ class Handle(ABC):
     MemoryFullError, BackPressureError, InvalidValueError and LimitExceededError.
     """
 
-    def __init__(self, tiers: Tiers, open_ledger: Callable[[], Ledger]) -> None:
+    def __init__(self, tiers: Tiers, open_unflushed: Callable[[], UnflushedWrites]) -> None:
         self._tiers = tiers
-        self._open_ledger = open_ledger
-        self._ledger: Ledger | None = None
-        self._known = Known()
+        self._open_unflushed = open_unflushed
+        self._unflushed: UnflushedWrites | None = None
+        self._known = LocalView()
         self._reading: _Reading | None = None
         """The latest of whole scopes: nearly always the same."""
         self._lease = b""
@@ -123,11 +123,13 @@ class Handle(ABC):
         """That the session is in use, if the handle is of one."""
 
     @property
-    def ledger(self) -> Ledger | None:
+    def unflushed(self) -> UnflushedWrites | None:
         """What was written through this handle and is not known to be durable."""
-        return self._ledger
+        return self._unflushed
 
-    def moved(self, tiers: Tiers, open_ledger: Callable[[], Ledger], ledger: Ledger | None) -> Self:
+    def moved(
+        self, tiers: Tiers, open_unflushed: Callable[[], UnflushedWrites], writes: UnflushedWrites | None
+    ) -> Self:
         """The same handle, of the same life, over other connections to the same tiers, in a forked child say.
 
         ConfigurationError under a lease: a child that went on under it would be a second runner.
@@ -136,7 +138,7 @@ class Handle(ABC):
             raise ConfigurationError("a run lease stays with the process that took it: take one here")
         other = copy(self)
         other._known = self._known.copy()
-        other._tiers, other._open_ledger, other._ledger = tiers, open_ledger, ledger
+        other._tiers, other._open_unflushed, other._unflushed = tiers, open_unflushed, writes
         return other
 
     # ---- what a kind of handle says of itself
@@ -361,9 +363,9 @@ class Handle(ABC):
         FlushTimeoutError, DeadLetterError, WriteLostError.
         """
         check_seconds("timeout", timeout)
-        if self._ledger:
+        if self._unflushed:
             with within(timeout):
-                await flush(self._tiers, [self._ledger], timeout)
+                await flush(self._tiers, [self._unflushed], timeout)
 
     async def _change_one(self, key: str, code: bytes, text: bytes = b"", by: float = 0) -> bytes | int:
         """Change one key; the result of its operation."""
@@ -403,7 +405,7 @@ class Handle(ABC):
         check_call(changes.values())
         parts = self._parts(changes, condition)
         sent = list(parts.values())
-        adds, pressure, hot = not only_deletes(sent), self._tiers.pressure, self._tiers.hot
+        adds, pressure, hot = not only_deletes(sent), self._tiers.back_pressure, self._tiers.hot
 
         async def attempt() -> Written | Refused:
             if adds and not pressure.is_low:
@@ -443,9 +445,9 @@ class Handle(ABC):
             self._note_part(scope, part.operations, done, revision, began)
             if scope is self._own:
                 self._changed(revision)
-        if self._ledger is None:
-            self._ledger = self._open_ledger()
-        self._ledger.note(list(parts.values()), written, life=life)
+        if self._unflushed is None:
+            self._unflushed = self._open_unflushed()
+        self._unflushed.note(list(parts.values()), written, life=life)
 
     def _note_part(
         self, scope: KeyScope, operations: Sequence[Operation], done: WrittenPart, revision: bytes, began: int

@@ -18,11 +18,11 @@ from sessioncache.errors import (
     MemoryFullError,
     WriteLostError,
 )
-from sessioncache.handle.unflushed_writes import Ledger, Noted, Pending, fingerprint
+from sessioncache.handle.unflushed_writes import Noted, UnflushedScope, UnflushedWrites, fingerprint
 from sessioncache.hot.fields import Field
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Content, FlushState, Gone, Wanted
-from sessioncache.hot.metrics import Vitals
+from sessioncache.hot.metrics import Metrics
 from sessioncache.primitives.deadline import apart, within
 from sessioncache.primitives.entries import Entry
 from sessioncache.primitives.revisions import DIGITS, ZERO, decode_revision
@@ -42,8 +42,8 @@ _ASKING = 1.0
 class _Waiting:
     """Writes to a scope that are not known to be durable, and what Redis told last of the scope."""
 
-    ledger: Ledger
-    pending: Pending
+    writes: UnflushedWrites
+    pending: UnflushedScope
     state: FlushState = field(init=False)
     marks: int = 0
     """How much is dirty of the scope; where nothing is, of the session of a namespace."""
@@ -57,16 +57,16 @@ class _Waiting:
 
     def forget(self) -> None:
         """They need not be remembered any more."""
-        self.ledger.forget(self.pending)
+        self.writes.forget(self.pending)
         self.is_over = True
 
 
-async def flush(tiers: Tiers, ledgers: Iterable[Ledger], seconds: float) -> None:
-    """Wait until everything in the ledgers is durable.
+async def flush(tiers: Tiers, unflushed: Iterable[UnflushedWrites], seconds: float) -> None:
+    """Wait until everything in these records of unflushed writes is durable.
 
     Raises FlushTimeoutError, and WriteLostError where Redis forgot a write.
     """
-    todo = _waiting(ledgers)
+    todo = _waiting(unflushed)
     loop = asyncio.get_running_loop()
     ends, pause, rounds = loop.time() + seconds, _FIRST_PAUSE, 0
     while True:
@@ -79,9 +79,9 @@ async def flush(tiers: Tiers, ledgers: Iterable[Ledger], seconds: float) -> None
         pause, rounds = min(2 * pause, _LONGEST_PAUSE), rounds + 1
 
 
-async def prune(tiers: Tiers, ledgers: Iterable[Ledger]) -> None:
+async def prune(tiers: Tiers, unflushed: Iterable[UnflushedWrites]) -> None:
     """Forget what is durable by now, without waiting for the rest or for a tier that is away."""
-    for part in _parts(_waiting(ledgers)):
+    for part in _parts(_waiting(unflushed)):
         with suppress(HotTierUnavailableError, DurableTierUnavailableError):
             await _ask_redis(tiers, part)
             unsettled = _forget_settled(part)
@@ -92,8 +92,8 @@ async def prune(tiers: Tiers, ledgers: Iterable[Ledger]) -> None:
                     await _judge(tiers, one, evidence)
 
 
-def _waiting(ledgers: Iterable[Ledger]) -> list[_Waiting]:
-    return [_Waiting(ledger, pending) for ledger in ledgers for pending in ledger.pending()]
+def _waiting(unflushed: Iterable[UnflushedWrites]) -> list[_Waiting]:
+    return [_Waiting(writes, pending) for writes in unflushed for pending in writes.pending()]
 
 
 def _parts(todo: list[_Waiting]) -> Iterator[list[_Waiting]]:
@@ -140,7 +140,7 @@ async def _flush_states(tiers: Tiers, places: list[Place]) -> list[FlushState]:
     return await tiers.perform(lambda: tiers.hot.flush_state(places)) if places else []
 
 
-def _check_letters(pending: Pending, state: FlushState) -> None:
+def _check_letters(pending: UnflushedScope, state: FlushState) -> None:
     keys = tuple(key for key, noted in pending.entries.items() if state.dead.get(key) == noted.revision)
     if keys:
         raise DeadLetterError(
@@ -179,7 +179,7 @@ async def _judge(tiers: Tiers, one: _Waiting, evidence: Evidence) -> None:
         await _check_still_hot(tiers, one.pending, one.marks)
 
 
-def _proves(pending: Pending, evidence: Evidence) -> bool:
+def _proves(pending: UnflushedScope, evidence: Evidence) -> bool:
     """A row at or above the writes will do while the fence names their incarnation; else it must show what was written.
 
     What was stamped anew, since SQL had forgotten it, has a later revision and the same text; what was deleted, is
@@ -221,7 +221,7 @@ def _shows(row: Entry | None, cleared: int, noted: Noted) -> bool:
     return row is not None and row.revision >= revision and fingerprint(row.text) == noted.text
 
 
-async def _check_still_hot(tiers: Tiers, pending: Pending, marks: int) -> None:
+async def _check_still_hot(tiers: Tiers, pending: UnflushedScope, marks: int) -> None:
     """Raise WriteLostError unless the hot tier still holds exactly what was written.
 
     `marks`: what was dirty before SQL was asked, of the scope or of its session.
@@ -244,7 +244,7 @@ async def _check_still_hot(tiers: Tiers, pending: Pending, marks: int) -> None:
         )
 
 
-def _holds(content: Content, pending: Pending) -> bool:
+def _holds(content: Content, pending: UnflushedScope) -> bool:
     forgot = content.incarnation != pending.incarnation
     if forgot and not (_holds_clear(content, pending) and _holds_touch(content, pending)):
         return False
@@ -253,7 +253,7 @@ def _holds(content: Content, pending: Pending) -> bool:
     return not pending.life or pending.life == content.head.get(Field.BIRTH, ZERO)
 
 
-def _holds_touch(content: Content, pending: Pending) -> bool:
+def _holds_touch(content: Content, pending: UnflushedScope) -> bool:
     """Whether the head is as it was after the touch, or after the latest write: a later one's may lack the touch."""
     return not pending.head or content.head.get(Field.UPDATED, ZERO) in (pending.head, pending.revision)
 
@@ -268,7 +268,7 @@ def _holds_entry(content: Content, key: str, noted: Noted, *, forgot: bool) -> b
     return value[:DIGITS] >= noted.revision and fingerprint(value[DIGITS:]) == noted.text
 
 
-def _holds_clear(content: Content, pending: Pending) -> bool:
+def _holds_clear(content: Content, pending: UnflushedScope) -> bool:
     """Whether it is that very clear, or nothing lives but what was written since: to stamp anew clears, too."""
     cleared = content.head.get(Field.CLEARED, ZERO)
     if not pending.whole or cleared == pending.whole:
@@ -280,7 +280,7 @@ async def _why_late(tiers: Tiers, scopes: int, seconds: float) -> str:
     told = f"{scopes} scopes were not durable after {seconds:g} s; their changes are still waiting in Redis"
     try:
         with apart(_ASKING):
-            alive = [one for one in await Vitals(tiers.link, tiers.layout).workers() if one.alive]
+            alive = [one for one in await Metrics(tiers.link, tiers.layout).workers() if one.alive]
     except HotTierUnavailableError:
         return told + " (which cannot be reached)"
     if not alive:

@@ -108,7 +108,7 @@ class _Layer:
         return other
 
 
-class Known:
+class LocalView:
     """Keys with nine digits of revision and the text, as the handle's calls told them, scope by scope.
 
     Several calls of one handle may be under way at once, and answer in another order than Redis worked on them: what
@@ -291,9 +291,9 @@ class Known:
             return b""
         return cleared[-DIGITS:]
 
-    def copy(self) -> Known:
+    def copy(self) -> LocalView:
         """The same, to go its own way from here: none of the calls that are under way is of it."""
-        other = Known()
+        other = LocalView()
         other._layers = {scope: layer.copy() for scope, layer in self._layers.items()}
         other._merged, other._cleared = None, self._cleared.copy()
         other._count, other._last_write = self._count, self._last_write

@@ -13,7 +13,7 @@ from sessioncache.hot.messages import ANY, FlushState, Operation, Part, Written
 from sessioncache.primitives.revisions import decode_revision, encode_revision
 
 _DIGEST_FROM = 256
-"""Texts from this length are remembered by a digest, so that a ledger holds no large values."""
+"""Texts from this length are remembered by a digest, so that no handle holds large values."""
 
 
 class Noted(NamedTuple):
@@ -30,7 +30,7 @@ class Noted(NamedTuple):
 
 
 @dataclass(slots=True)
-class Pending:
+class UnflushedScope:
     """Writes to one scope in one incarnation."""
 
     place: Place
@@ -66,22 +66,22 @@ class Pending:
         )
 
 
-class Ledger:
+class UnflushedWrites:
     """What one handle has written, by scope and incarnation.
 
     Calls of one handle may be under way at once, and be answered in another order than Redis worked on them: whatever
     the order, what is remembered of a key, of the head and of a life is the latest by its revision.
     """
 
-    def __init__(self, unsettled: set[Ledger] | None = None) -> None:
-        """A ledger that is in `unsettled` as long as it holds something."""
-        self._pending: dict[bytes, dict[bytes, Pending]] = {}
+    def __init__(self, unsettled: set[UnflushedWrites] | None = None) -> None:
+        """No writes yet; in `unsettled` as long as it holds something."""
+        self._pending: dict[bytes, dict[bytes, UnflushedScope]] = {}
         """By hash and incarnation."""
-        self._unsettled: set[Ledger] = set() if unsettled is None else unsettled
+        self._unsettled: set[UnflushedWrites] = set() if unsettled is None else unsettled
 
-    def copied(self, unsettled: set[Ledger]) -> Ledger:
-        """A ledger of the same writes, in `unsettled` as long as it holds something."""
-        other = Ledger(unsettled)
+    def copied(self, unsettled: set[UnflushedWrites]) -> UnflushedWrites:
+        """The same writes, in `unsettled` as long as it holds something."""
+        other = UnflushedWrites(unsettled)
         for one in self.pending():
             other._pending.setdefault(one.place.hash, {})[one.incarnation] = one
         if other:
@@ -138,11 +138,11 @@ class Ledger:
             pending.life, pending.gone = revision, True
         self._drop_empty(same)
 
-    def pending(self) -> list[Pending]:
+    def pending(self) -> list[UnflushedScope]:
         """What is not known to be durable now, unmoved by what is written from now on."""
         return [replace(one, entries=dict(one.entries)) for same in self._pending.values() for one in same.values()]
 
-    def forget(self, settled: Pending) -> None:
+    def forget(self, settled: UnflushedScope) -> None:
         """Forget what `settled` says is durable; keep what it does not have, written since or only now answered."""
         same = self._pending.get(settled.place.hash, {})
         now = same.get(settled.incarnation)
@@ -155,19 +155,19 @@ class Ledger:
                 setattr(now, name, b"")
         self._drop_empty(same)
 
-    def _reached(self, place: Place, written: Written) -> tuple[dict[bytes, Pending], Pending]:
+    def _reached(self, place: Place, written: Written) -> tuple[dict[bytes, UnflushedScope], UnflushedScope]:
         incarnation = written.parts[0].incarnation
         same = self._of(place, incarnation)
         pending = same[incarnation]
         pending.revision = max(pending.revision, written.revision)
         return same, pending
 
-    def _drop_empty(self, same: dict[bytes, Pending]) -> None:
+    def _drop_empty(self, same: dict[bytes, UnflushedScope]) -> None:
         for one in list(same.values()):
             if not (one.entries or one.life or one.head or one.whole):
                 self._drop(one)
 
-    def _drop(self, one: Pending) -> None:
+    def _drop(self, one: UnflushedScope) -> None:
         same = self._pending[one.place.hash]
         del same[one.incarnation]
         if not same:
@@ -175,17 +175,17 @@ class Ledger:
         if not self._pending:
             self._unsettled.discard(self)
 
-    def _of(self, place: Place, incarnation: bytes) -> dict[bytes, Pending]:
+    def _of(self, place: Place, incarnation: bytes) -> dict[bytes, UnflushedScope]:
         """By incarnation, this one among them."""
         if not self._pending:
             self._unsettled.add(self)
         same = self._pending.setdefault(place.hash, {})
         if incarnation not in same:
-            same[incarnation] = Pending(place, incarnation)
+            same[incarnation] = UnflushedScope(place, incarnation)
         return same
 
 
-def _clear(same: Mapping[bytes, Pending], pending: Pending, revision: bytes) -> None:
+def _clear(same: Mapping[bytes, UnflushedScope], pending: UnflushedScope, revision: bytes) -> None:
     """All keys were cleared: what was written to them before does not matter, in whatever incarnation it was."""
     whole = encode_revision(decode_revision(revision) - 1)
     if _is_over(same, revision) or any(one.whole >= whole for one in same.values() if one is not pending):
@@ -197,12 +197,12 @@ def _clear(same: Mapping[bytes, Pending], pending: Pending, revision: bytes) -> 
     pending.whole = max(pending.whole, whole)
 
 
-def _is_over(same: Mapping[bytes, Pending], revision: bytes) -> bool:
+def _is_over(same: Mapping[bytes, UnflushedScope], revision: bytes) -> bool:
     """Whether the session was deleted after a write of this revision."""
     return any(one.gone and revision <= one.life for one in same.values())
 
 
-def _overtakes(same: Mapping[bytes, Pending], pending: Pending, key: str, noted: Noted) -> bool:
+def _overtakes(same: Mapping[bytes, UnflushedScope], pending: UnflushedScope, key: str, noted: Noted) -> bool:
     """Whether no later write of the key was noted; what it overtakes in other incarnations does not matter any more.
 
     What was set anew does not depend on what was there; what built on it is shown by itself alone.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sessioncache.health.finding import Finding, bad, good, warning
-from sessioncache.hot.metrics import WorkerPulse
+from sessioncache.hot.metrics import WorkerSample
 from sessioncache.primitives.units import told_seconds
 from sessioncache.settings import CacheSettings, WorkerSettings
 
@@ -18,7 +18,7 @@ _OPEN_CACHE = "open a cache on the data folder: it sees to a worker"
 _SEE_WORKERS = "see the workers' logs, and the database; run more workers where they are busy"
 
 
-def judge_workers(workers: Sequence[WorkerPulse], *, embedded: bool = False) -> Finding:
+def judge_workers(workers: Sequence[WorkerSample], *, embedded: bool = False) -> Finding:
     """Whether somebody flushes."""
     advice = _OPEN_CACHE if embedded else _RUN_WORKER
     ages = sorted(one.age for one in workers)
@@ -38,7 +38,7 @@ def judge_workers(workers: Sequence[WorkerPulse], *, embedded: bool = False) -> 
     return good("workers", found)
 
 
-def judge_flushing(workers: Sequence[WorkerPulse], ailing: Mapping[str, str]) -> Finding:
+def judge_flushing(workers: Sequence[WorkerSample], ailing: Mapping[str, str]) -> Finding:
     """What the workers say of their work; `ailing`: scopes that cannot be flushed, by name, and why."""
     living = [one for one in workers if one.alive]
     told = sorted({f"{tier} is away: {cause}" for one in living for tier, cause in one.away.items()})

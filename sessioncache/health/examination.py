@@ -24,7 +24,7 @@ from sessioncache.health.hot_tier import (
 from sessioncache.health.redis_facts import RedisFacts, read_redis, where_redis
 from sessioncache.health.sql_facts import SqlFacts, read_sql, where_sql
 from sessioncache.health.targets import Targets
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.primitives.deadline import within
 from sessioncache.settings import CacheSettings
 
@@ -64,7 +64,7 @@ async def examine(targets: Targets, settings: CacheSettings, *, timeout: float =
 async def _read_hot(targets: Targets, settings: CacheSettings) -> RedisFacts | Away:
     if targets.redis is None:
         return Away(bad("redis", f"the embedded default in {targets.embedded} does not run", _START))
-    link = HotLink.from_url(targets.redis, connect_timeout=TIMEOUT)
+    link = HotClient.from_url(targets.redis, connect_timeout=TIMEOUT)
     try:
         return await read_redis(link, settings)
     except (HotTierUnavailableError, ConfigurationError) as error:

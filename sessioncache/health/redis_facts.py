@@ -10,11 +10,11 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from sessioncache.errors import HotTierUnavailableError
-from sessioncache.hot.client import Argument, HotLink, Reply, pairs_of, parse_info
+from sessioncache.hot.client import Argument, HotClient, Reply, pairs_of, parse_info
 from sessioncache.hot.faults import forbidden_by, is_repeatable
 from sessioncache.hot.keyspace import Keyspace, Names
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.metrics import Pulse, Vitals, WorkerPulse
+from sessioncache.hot.metrics import Metrics, Sample, WorkerSample
 from sessioncache.settings import CacheSettings, WorkerSettings
 
 _SECTIONS = ("server", "memory", "persistence", "replication")
@@ -40,14 +40,14 @@ class RedisFacts:
     """When SQL was found to have less than was flushed, by the clock of Redis; 0: never."""
     restored: float = 0.0
     """When everything hot was marked again since."""
-    pulse: Pulse | None = None
+    pulse: Sample | None = None
     """None where our scripts cannot run; `problem` says why."""
     problem: str = ""
     ailing: Mapping[str, str] = field(default_factory=dict)
     """Scopes that workers cannot flush, by name, and why."""
 
 
-async def read_redis(link: HotLink, settings: CacheSettings) -> RedisFacts:
+async def read_redis(link: HotClient, settings: CacheSettings) -> RedisFacts:
     """The facts; HotTierUnavailableError, ConfigurationError (wrong password)."""
     layout = Layout(settings.prefix, settings.buckets)
     began = time.time()
@@ -75,7 +75,7 @@ async def read_redis(link: HotLink, settings: CacheSettings) -> RedisFacts:
     )
 
 
-def where_redis(link: HotLink) -> str:
+def where_redis(link: HotClient) -> str:
     """Where the server is, without user and password."""
     given: Mapping[str, Any] = link.client.connection_pool.connection_kwargs
     place = given.get("path") or f"{given.get('host', 'localhost')}:{given.get('port', 6379)}"
@@ -99,16 +99,16 @@ def _recorded_layout(layout: Layout, record: Mapping[str, str]) -> Layout:
     return Layout(layout.prefix, int(buckets)) if buckets.isdigit() else layout
 
 
-async def _read_pulse(link: HotLink, layout: Layout) -> tuple[Pulse | None, str]:
+async def _read_pulse(link: HotClient, layout: Layout) -> tuple[Sample | None, str]:
     try:
-        return await Vitals(link, layout).read(), ""
+        return await Metrics(link, layout).read(), ""
     except HotTierUnavailableError as error:
         if is_repeatable(error):
             raise
         return None, str(error)
 
 
-async def _read_ailing(link: HotLink, layout: Layout, workers: Sequence[WorkerPulse]) -> dict[str, str]:
+async def _read_ailing(link: HotClient, layout: Layout, workers: Sequence[WorkerSample]) -> dict[str, str]:
     """What living workers cannot flush, by the names that the scopes' hashes tell."""
     told = {(bucket, member): cause for one in workers if one.alive for bucket, member, cause in one.ailing}
     found = await Keyspace(link, layout).names(list(told))

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TypeVar
 
 from sessioncache.errors import DamagedValueError
-from sessioncache.hot.client import Argument, HotLink, Reply, pairs_of
+from sessioncache.hot.client import Argument, HotClient, Reply, pairs_of
 from sessioncache.hot.dirty_fields import PIECE_BYTES, PIECE_ROWS, Piece, acknowledgement_of, dirt_of, pieces_of
 from sessioncache.hot.dirty_pieces import read_in_pieces
 from sessioncache.hot.fields import HEAD_MARK, key_field
@@ -66,7 +66,7 @@ class Measured:
 class Backlog:
     """Dirt on its way to SQL."""
 
-    def __init__(self, link: HotLink, layout: Layout, *, idle_ttl: float) -> None:
+    def __init__(self, link: HotClient, layout: Layout, *, idle_ttl: float) -> None:
         self.link = link
         self.layout = layout
         self.idle_ms = max(1, int(idle_ttl * 1000))

@@ -22,7 +22,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from sessioncache.errors import ConfigurationError
 from sessioncache.hot.addresses import check_url
-from sessioncache.hot.connection import LARGE, LateError, Line, LostError
+from sessioncache.hot.connection import LARGE, LateError, LostError, SharedConnection
 from sessioncache.hot.faults import (
     ELSEWHERE,
     connection_failure,
@@ -52,7 +52,7 @@ class Request:
         self.scripts = {script.sha: script for script in scripts}
 
 
-class HotLink:
+class HotClient:
     """Sends commands and scripts, many in one round trip, over a connection of its own."""
 
     def __init__(self, client: Redis, *, owned: bool) -> None:
@@ -62,8 +62,8 @@ class HotLink:
             )
         self.client = client
         self._owned = owned
-        self._line: Line | None = None
-        self._large_line: Line | None = None
+        self._line: SharedConnection | None = None
+        self._large_line: SharedConnection | None = None
         """What takes long to come or go has a connection of its own, so that nobody else waits for it."""
         self._making = asyncio.Lock()
         self._closed = False
@@ -213,28 +213,30 @@ class HotLink:
         """Call `tell` whenever a server was left that serves nobody: its other connections are of no use, either."""
         self._left.append(tell)
 
-    def _leave(self, line: Line) -> None:
+    def _leave(self, line: SharedConnection) -> None:
         """Behind one address another server may be the primary by now: only a new connection finds it."""
         for one in (line, *self._lines()):
             one.retire()
         for tell in self._left:
             tell()
 
-    def _line_for(self, *, is_large: bool) -> Line | None:
+    def _line_for(self, *, is_large: bool) -> SharedConnection | None:
         """The connection to use, if there is one that can be used now."""
         line = self._large_line if is_large else self._line
         return line if line is not None and line.usable and (is_large or not line.is_held_up) else None
 
-    async def _new_line(self, *, is_large: bool) -> Line:
+    async def _new_line(self, *, is_large: bool) -> SharedConnection:
         if self._closed:
             raise ConfigurationError("this cache has been closed")
         try:
             async with asyncio.timeout_at(attempt_deadline()), self._making:
-                return self._line_for(is_large=is_large) or self._put(Line(await self.connect()), is_large=is_large)
+                return self._line_for(is_large=is_large) or self._put(
+                    SharedConnection(await self.connect()), is_large=is_large
+                )
         except TimeoutError as error:
             raise connection_failure(error, is_tls=self._is_tls) from None
 
-    def _put(self, line: Line, *, is_large: bool) -> Line:
+    def _put(self, line: SharedConnection, *, is_large: bool) -> SharedConnection:
         """Use a new connection; one that a large answer holds up is for such answers from now on."""
         if is_large:
             self._large_line = line
@@ -275,7 +277,7 @@ class HotLink:
             if line.idle:
                 line.close()
 
-    def _lines(self) -> list[Line]:
+    def _lines(self) -> list[SharedConnection]:
         return [line for line in (self._line, self._large_line) if line is not None]
 
     async def aclose(self) -> None:

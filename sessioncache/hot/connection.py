@@ -70,7 +70,7 @@ class Exchange:
         """Whether Redis may have heard of it."""
 
 
-class Line(asyncio.Protocol):
+class SharedConnection(asyncio.Protocol):
     """One connection, taken over from redis-py once it is set up."""
 
     def __init__(self, connection: AbstractConnection) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sessioncache.hot.client import HotLink, pairs_of
+from sessioncache.hot.client import HotClient, pairs_of
 from sessioncache.hot.fields import HEAD_MARK, Field
 from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.scripts import load_script
@@ -20,7 +20,7 @@ _FIRST_RETRY, _LAST_RETRY = 600_000_000, 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class RawLetter:
+class RawDeadLetter:
     """One letter as Redis has it, with what the scope's hash says of itself."""
 
     bucket: int
@@ -58,14 +58,14 @@ class RawLetter:
         return self.older or not 0 <= now - self.refused_at < pause
 
 
-class Letters:
+class DeadLetters:
     """Reads letters, and takes them back."""
 
-    def __init__(self, link: HotLink, layout: Layout) -> None:
+    def __init__(self, link: HotClient, layout: Layout) -> None:
         self._link = link
         self._layout = layout
 
-    async def read(self, buckets: Sequence[int]) -> list[RawLetter]:
+    async def read(self, buckets: Sequence[int]) -> list[RawDeadLetter]:
         """The dead letters of some buckets whose entry has not been written again since."""
         replies = await self._link.exchange([(b"HGETALL", self._layout.control(b)[:-3] + b"dead") for b in buckets], {})
         found = [(b, *pair) for b, reply in zip(buckets, replies, strict=True) for pair in pairs_of(reply).items()]
@@ -114,13 +114,13 @@ def _version_field(name: bytes) -> bytes:
 
 def _letter(
     bucket: int, name: bytes, value: bytes, of_hash: list[bytes | None], incarnation: bytes | None
-) -> RawLetter | None:
+) -> RawDeadLetter | None:
     digits, _, attempts, refused_at, reason = value.split(b"|", 4)
     *names, birth, hash_incarnation, entry = (part or b"" for part in of_hash)
     org, app, user, session, namespace, holder = (name.decode() for name in names)
     if entry[:DIGITS] != digits:
         return None
-    return RawLetter(
+    return RawDeadLetter(
         bucket=bucket,
         member=name[:_MEMBER].decode(),
         key=name[_MEMBER + 1 :].decode(),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from redis.exceptions import ResponseError
 
-from sessioncache.hot.client import Argument, HotLink, Reply, Request, evaluation, pairs_of
+from sessioncache.hot.client import Argument, HotClient, Reply, Request, evaluation, pairs_of
 from sessioncache.hot.faults import explain
 from sessioncache.hot.fields import Field
 from sessioncache.hot.scripts import Script
@@ -29,7 +29,7 @@ Listed = tuple[Reply, Sequence[bytes | None]]
 """The reply of the script, and the values of the marks that it lists; none where it did not list them."""
 
 
-async def read_in_pieces(link: HotLink, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Listed:
+async def read_in_pieces(link: HotClient, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Listed:
     """The marks of a scope, and their values at the same instant.  `keys`: the bucket's control, the scope's hash."""
     for _ in range(_ROUNDS):
         (reply,) = await link.call(script, keys, args)
@@ -41,7 +41,7 @@ async def read_in_pieces(link: HotLink, script: Script, keys: Sequence[bytes], a
     return await _in_one_transaction(link, script, keys, args)
 
 
-async def _values(link: HotLink, name: bytes, reply: Reply) -> list[bytes | None] | None:
+async def _values(link: HotClient, name: bytes, reply: Reply) -> list[bytes | None] | None:
     """The values of marks at the scope revision at which they were listed; None where it has moved."""
     _, incarnation, _, head, marks, *_ = reply
     same = [incarnation, head[_REVISION], None]
@@ -59,7 +59,9 @@ async def _values(link: HotLink, name: bytes, reply: Reply) -> list[bytes | None
     return values
 
 
-async def _in_one_transaction(link: HotLink, script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Listed:
+async def _in_one_transaction(
+    link: HotClient, script: Script, keys: Sequence[bytes], args: Sequence[Argument]
+) -> Listed:
     call = (b"EVAL", script.text, *evaluation(script, keys, args)[2:])
     commands: list[Sequence[Argument]] = [(b"MULTI",), call, (b"HGETALL", keys[1]), (b"EXEC",)]
     told = (await link.ask(Request(commands), is_large=True))[-1]

@@ -93,7 +93,7 @@ class Forking:
         def args(operation: Sequence[Argument]) -> list[Argument]:
             return [*LIMITS, 0, *operation, fork.lease, *told, *ready]
 
-        reply = await self._hot.once.call(load_script("fork"), parent, keys, args)
+        reply = await self._hot.idempotency.call(load_script("fork"), parent, keys, args)
         raise_unready(reply, fork.places)
         return _written(reply)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from sessioncache.hot.client import Argument, HotLink, Reply
+from sessioncache.hot.client import Argument, HotClient, Reply
 from sessioncache.hot.messages import Damaged
 from sessioncache.hot.scripts import Script
 
@@ -13,7 +13,7 @@ Call = tuple[Sequence[bytes], Sequence[Argument]]
 
 
 async def call_groups(
-    link: HotLink, script: Script, groups: Sequence[Sequence[int]], call_of: Callable[[Sequence[int]], Call]
+    link: HotClient, script: Script, groups: Sequence[Sequence[int]], call_of: Callable[[Sequence[int]], Call]
 ) -> list[list[Reply]]:
     """The answers for the scopes of each group (by their places), which one call serves.
 

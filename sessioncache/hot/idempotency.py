@@ -15,7 +15,7 @@ from sessioncache.errors import (
     MemoryFullError,
     OutcomeUnknownError,
 )
-from sessioncache.hot.client import Argument, HotLink, Reply
+from sessioncache.hot.client import Argument, HotClient, Reply
 from sessioncache.hot.faults import is_not_executed, is_repeatable, is_unanswered
 from sessioncache.hot.layout import Place
 from sessioncache.hot.scripts import Script
@@ -33,10 +33,10 @@ LIFETIME = OPERATION_ID_LIFETIME * 1_000_000
 """Microseconds for which an operation id is remembered."""
 
 
-class Once:
+class Idempotency:
     """Sends changes so that each is applied at most once, however often it has to be sent."""
 
-    def __init__(self, link: HotLink) -> None:
+    def __init__(self, link: HotClient) -> None:
         self._link = link
         self._incarnations: dict[int, bytes] = {}
         self.database = ""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError
-from sessioncache.hot.client import HotLink, Reply
+from sessioncache.hot.client import HotClient, Reply
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.scripts import load_script
 from sessioncache.primitives.ownership import INSTALLATION, TAKEN, tag_of
@@ -28,7 +28,7 @@ class Current(NamedTuple):
 class Incarnations:
     """The Redis side of registering (R17)."""
 
-    def __init__(self, link: HotLink, layout: Layout) -> None:
+    def __init__(self, link: HotClient, layout: Layout) -> None:
         self._link = link
         self._layout = layout
         self.database = ""

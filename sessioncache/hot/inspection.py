@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from redis.exceptions import ResponseError
 
-from sessioncache.hot.client import HotLink, pairs_of
+from sessioncache.hot.client import HotClient, pairs_of
 from sessioncache.hot.faults import explain
 from sessioncache.hot.fields import HEAD_MARK
 from sessioncache.hot.layout import Place
@@ -27,7 +27,7 @@ class Sight(NamedTuple):
     """The life that a run lease is of, and the seconds that it lasts yet; None: nobody holds one."""
 
 
-async def look(link: HotLink, place: Place) -> Sight:
+async def look(link: HotClient, place: Place) -> Sight:
     """Look at the session that lies at `place`, in one round trip."""
     spaces = place.control[:-3] + b"ns:" + place.ref.id.encode()
     lease = b"l:" + place.ref.member.encode()

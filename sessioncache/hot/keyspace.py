@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.fields import Field, text_of
 from sessioncache.hot.layout import Layout, Place
 
@@ -29,7 +29,7 @@ class Names(NamedTuple):
 class Keyspace:
     """What is hot, by plain commands."""
 
-    def __init__(self, link: HotLink, layout: Layout) -> None:
+    def __init__(self, link: HotClient, layout: Layout) -> None:
         self._link, self._layout = link, layout
 
     async def scopes(self, bucket: int | None, cursor: bytes) -> tuple[bytes, list[tuple[int, str]]]:

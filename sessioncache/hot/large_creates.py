@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
 from sessioncache.errors import HotTierUnavailableError
-from sessioncache.hot.client import Argument, HotLink
+from sessioncache.hot.client import Argument, HotClient
 from sessioncache.hot.fields import key_field
 from sessioncache.hot.layout import Place
 from sessioncache.hot.limits import is_within, size_of
@@ -45,7 +45,7 @@ class Birth(NamedTuple):
 
 
 @asynccontextmanager
-async def gathered(link: HotLink, token: bytes, known: bytes, scopes: Sequence[Birth]) -> AsyncIterator[Gathered]:
+async def gathered(link: HotClient, token: bytes, known: bytes, scopes: Sequence[Birth]) -> AsyncIterator[Gathered]:
     """Store scopes in pieces, the session first, for the script that is sent in the block; what it did not use goes.
 
     `token` and `known` as in `HotTier.create`; whoever has the token keeps it.  Taken, TokenLost, Erased, Unready.
@@ -68,7 +68,7 @@ async def gathered(link: HotLink, token: bytes, known: bytes, scopes: Sequence[B
             await link.command(b"UNLINK", *(key for place, _ in scopes for key in place.gathered(name)))
 
 
-async def find_birth(link: HotLink, session: Place, token: bytes, known: bytes) -> bytes:
+async def find_birth(link: HotClient, session: Place, token: bytes, known: bytes) -> bytes:
     """The revision at which a session may be born, whose id is free as far as Redis knows.
 
     Taken, TokenLost, Unready.
@@ -123,7 +123,7 @@ def ensure_time_left() -> None:
         raise HotTierUnavailableError("the session could not be put together in time: Redis drops its pieces")
 
 
-class Births:
+class LargeCreates:
     """Creates sessions of any size."""
 
     def __init__(self, hot: HotTier) -> None:

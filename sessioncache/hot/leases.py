@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.idempotency import LIFETIME
 from sessioncache.hot.layout import Place
 from sessioncache.hot.scripts import load_script
@@ -16,7 +16,7 @@ from sessioncache.hot.tier import raise_unready
 class Leases:
     """Takes, renews and gives back.  Each may be repeated: a token is for one lease only."""
 
-    def __init__(self, link: HotLink) -> None:
+    def __init__(self, link: HotClient) -> None:
         self._link = link
         self._ending: set[asyncio.Task[None]] = set()
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from sessioncache.errors import HotTierUnavailableError
-from sessioncache.hot.client import Argument, HotLink, Reply
+from sessioncache.hot.client import Argument, HotClient, Reply
 from sessioncache.hot.grouping import Call, call_groups
 from sessioncache.hot.layout import Layout, Place, parents
 from sessioncache.hot.messages import GARBLED, Damaged, Need, Unready
@@ -27,7 +27,7 @@ _ENTRY = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenScope:
     """A scope whose token for a revalidation is ours."""
 
     place: Place
@@ -40,12 +40,12 @@ class Taken:
 class Merging:
     """Brings together what Redis still has of a scope and what SQL has."""
 
-    def __init__(self, link: HotLink, layout: Layout, *, idle_ttl: float) -> None:
+    def __init__(self, link: HotClient, layout: Layout, *, idle_ttl: float) -> None:
         self._link = link
         self._layout = layout
         self.idle_ms = max(1, int(idle_ttl * 1000))
 
-    async def take_tokens(self, places: Sequence[Place]) -> list[Taken | float | Unready | Damaged | None]:
+    async def take_tokens(self, places: Sequence[Place]) -> list[TakenScope | float | Unready | Damaged | None]:
         """Of each scope the token; or the seconds another process has left; or None: there is nothing to do (any more).
 
         Unready where something else has to be made ready first; Damaged where nothing can be done.
@@ -54,7 +54,7 @@ class Merging:
         replies = await self._by_bucket("token", places, (TOKEN_LIFETIME_MS, b"1", b"", self.idle_ms), tokens)
         return [self._taken(*one) for one in zip(places, tokens, replies, strict=True)]
 
-    def _taken(self, place: Place, token: bytes, reply: Reply) -> Taken | float | Unready | Damaged | None:
+    def _taken(self, place: Place, token: bytes, reply: Reply) -> TakenScope | float | Unready | Damaged | None:
         if isinstance(reply, Damaged):
             return reply
         if reply[0] == b"register":
@@ -71,18 +71,18 @@ class Merging:
         except ValueError:
             return GARBLED
         ref = replace(place.ref, org=org, app=app, user=user, session=session, holder=holder, namespace=namespace)
-        return Taken(replace(place, ref=ref, parents=parents(ref)), token, reply[1].decode(), size)
+        return TakenScope(replace(place, ref=ref, parents=parents(ref)), token, reply[1].decode(), size)
 
-    def kept(self, taken: Sequence[Taken]) -> Kept:
+    def kept(self, taken: Sequence[TakenScope]) -> Kept:
         """A block in which tokens are kept."""
         return Kept(self._link, [(one.place, one.token) for one in taken])
 
-    async def look(self, taken: Sequence[Taken]) -> list[Looked | Damaged | None]:
+    async def look(self, taken: Sequence[TakenScope]) -> list[Looked | Damaged | None]:
         """What hashes hold, but for the values; None where the token is lost, or one was changed meanwhile."""
         first = await self._look(taken, 0)
         return [await self._whole(one, reply) for one, reply in zip(taken, first, strict=True)]
 
-    async def _look(self, taken: Sequence[Taken], told: int) -> list[Reply]:
+    async def _look(self, taken: Sequence[TakenScope], told: int) -> list[Reply]:
         return await self._by_bucket("look", [one.place for one in taken], (told,), [one.token for one in taken])
 
     async def _by_bucket(
@@ -102,13 +102,13 @@ class Merging:
                 found[n] = reply
         return found
 
-    async def _whole(self, taken: Taken, reply: Reply) -> Looked | Damaged | None:
+    async def _whole(self, taken: TakenScope, reply: Reply) -> Looked | Damaged | None:
         try:
             return await self._read_on(taken, reply)
         except ValueError:
             return GARBLED
 
-    async def _read_on(self, taken: Taken, reply: Reply) -> Looked | Damaged | None:
+    async def _read_on(self, taken: TakenScope, reply: Reply) -> Looked | Damaged | None:
         """What a hash holds, of which the first part was told.  ValueError."""
         if not isinstance(reply, Damaged) and reply[0] == b"later":
             (reply,) = await self._look([taken], 0)
@@ -125,7 +125,7 @@ class Merging:
             looked.add(reply[6])
         return looked if len(looked.entries) == total else None
 
-    async def carry_out(self, jobs: Sequence[tuple[Taken, Looked, Merged]]) -> list[int | Damaged | None]:
+    async def carry_out(self, jobs: Sequence[tuple[TakenScope, Looked, Merged]]) -> list[int | Damaged | None]:
         """Do to each hash what is to be done; the marks that are left, None where the token is lost."""
         left: list[int | Damaged | None] = [0] * len(jobs)
         dropped = [at for at, (_, _, made) in enumerate(jobs) if made.drop]
@@ -142,18 +142,18 @@ class Merging:
                 left[at] = _marks_left(reply)
         return left
 
-    async def _drop(self, dropped: Sequence[tuple[Taken, Looked]]) -> list[Reply]:
+    async def _drop(self, dropped: Sequence[tuple[TakenScope, Looked]]) -> list[Reply]:
         calls = [
             ([one.place.control, one.place.hash], (looked.head["r"] or ZERO, one.place.parents, self.idle_ms))
             for one, looked in dropped
         ]
         return await self._link.call_each(load_script("scrub"), calls)
 
-    async def _step(self, steps: Sequence[tuple[Taken, Sequence[Argument]]]) -> list[Reply]:
+    async def _step(self, steps: Sequence[tuple[TakenScope, Sequence[Argument]]]) -> list[Reply]:
         calls = [([one.place.control, one.place.hash], args) for one, args in steps]
         return await self._link.call_each(load_script("merge"), calls)
 
-    def _steps(self, taken: Taken, looked: Looked, made: Merged) -> list[Sequence[Argument]]:
+    def _steps(self, taken: TakenScope, looked: Looked, made: Merged) -> list[Sequence[Argument]]:
         """The arguments of each step."""
         place, parts = taken.place, list(made.steps())
         before, revision = looked.head["r"] or ZERO, encode_revision(made.revision)
@@ -172,7 +172,7 @@ class Merging:
         head = (part for pair in made.head.items() for part in pair)
         return (self.idle_ms, TOMBSTONE_RETENTION * 1000, place.parents, *flags, *head)
 
-    async def release(self, taken: Sequence[Taken]) -> None:
+    async def release(self, taken: Sequence[TakenScope]) -> None:
         """Give back tokens that were not used, so that nobody waits for a process that failed or was cancelled."""
         calls = [([one.place.control, one.place.hash], [one.token]) for one in taken]
         with suppress(HotTierUnavailableError):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sessioncache.hot.client import HotLink, Reply
+from sessioncache.hot.client import HotClient, Reply
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.scripts import load_script
 
@@ -27,7 +27,7 @@ _SCANS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerPulse:
+class WorkerSample:
     """A worker by its last heartbeat."""
 
     name: str
@@ -63,7 +63,7 @@ class Incarnation:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerPulse:
+class ServerSample:
     """The Redis server itself."""
 
     used_memory: int
@@ -77,7 +77,7 @@ class ServerPulse:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class Sample:
     """The vitals at one time.  Counters begin at 0 again where Redis forgot them."""
 
     time: float
@@ -103,11 +103,11 @@ class Pulse:
     itself among them."""
     lags: Mapping[int, int]
     """Step -> rows that took about `lag_seconds(step)` from write to acknowledgement."""
-    workers: Sequence[WorkerPulse]
+    workers: Sequence[WorkerSample]
     """By name; who has ended in good order, or has been silent for an hour, is not among them."""
     incarnations: Mapping[int, Incarnation]
     """By bucket."""
-    server: ServerPulse
+    server: ServerSample
 
 
 def lag_seconds(step: int) -> float:
@@ -115,14 +115,14 @@ def lag_seconds(step: int) -> float:
     return float(2 ** (step / 4)) / 1000
 
 
-class Vitals:
+class Metrics:
     """Reads the vitals of one installation."""
 
-    def __init__(self, link: HotLink, layout: Layout) -> None:
+    def __init__(self, link: HotClient, layout: Layout) -> None:
         self._link = link
         self._layout = layout
 
-    async def read(self, *, sample: int = _SAMPLE) -> Pulse:
+    async def read(self, *, sample: int = _SAMPLE) -> Sample:
         """The vitals now: an exchange for every 32 buckets and two or three beside, whatever is dirty.
 
         `sample`: scopes of each bucket whose dirty entries are counted.  HotTierUnavailableError.
@@ -133,7 +133,7 @@ class Vitals:
         buckets = [_bucket(reply) for reply in await self._buckets(sample)]
         return _pulse(now, buckets, workers, server)
 
-    async def workers(self) -> list[WorkerPulse]:
+    async def workers(self) -> list[WorkerSample]:
         """The workers by their heartbeats.  HotTierUnavailableError."""
         return await self._workers(await self._link.time())
 
@@ -144,9 +144,9 @@ class Vitals:
             replies += await self._link.call_many(script, calls[first : first + _CHUNK])
         return replies
 
-    async def _workers(self, now: int) -> list[WorkerPulse]:
+    async def _workers(self, now: int) -> list[WorkerSample]:
         """Workers by their heartbeats, which lie among much else."""
-        found, cursor = dict[str, WorkerPulse](), b"0"
+        found, cursor = dict[str, WorkerSample](), b"0"
         for _ in range(_SCANS):
             control = self._layout.control(0)
             cursor, pairs = await self._link.command(b"HSCAN", control, cursor, b"MATCH", b"w:*", b"COUNT", _SCAN)
@@ -157,9 +157,9 @@ class Vitals:
                 break
         return [found[name] for name in sorted(found)]
 
-    async def _server(self) -> ServerPulse:
+    async def _server(self) -> ServerSample:
         told = await self._link.info("memory", "clients", "stats")
-        return ServerPulse(
+        return ServerSample(
             used_memory=int(told.get("used_memory", 0)),
             max_memory=int(told.get("maxmemory", 0)),
             clients=int(told.get("connected_clients", 0)),
@@ -194,10 +194,10 @@ def _bucket(reply: Reply) -> _Bucket:
     return _Bucket(incarnation, dirty, counted, entries, int(oldest), dead, counters)
 
 
-def _worker(name: str, beat: bytes, now: int) -> WorkerPulse:
+def _worker(name: str, beat: bytes, now: int) -> WorkerSample:
     at, _, about = beat.partition(b"|")
     told = json.loads(about or b"{}")
-    return WorkerPulse(
+    return WorkerSample(
         name,
         str(told.get("host", "")),
         told.get("pid"),
@@ -209,10 +209,10 @@ def _worker(name: str, beat: bytes, now: int) -> WorkerPulse:
     )
 
 
-def _pulse(now: int, buckets: Sequence[_Bucket], workers: Sequence[WorkerPulse], server: ServerPulse) -> Pulse:
+def _pulse(now: int, buckets: Sequence[_Bucket], workers: Sequence[WorkerSample], server: ServerSample) -> Sample:
     counters = _sum(bucket.counters for bucket in buckets)
     oldest = min((bucket.oldest for bucket in buckets if bucket.oldest), default=None)
-    return Pulse(
+    return Sample(
         time=now / 1_000_000,
         dirty_scopes=sum(bucket.dirty for bucket in buckets),
         dirty_entries=sum(bucket.all_entries for bucket in buckets),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from redis.exceptions import ClusterCrossSlotError, ResponseError
 
-from sessioncache.hot.client import HotLink, Reply
+from sessioncache.hot.client import HotClient, Reply
 from sessioncache.hot.faults import explain
 from sessioncache.hot.layout import Layout
 
@@ -14,10 +14,10 @@ _TOGETHER = 64
 """Buckets that one command asks about."""
 
 
-class Sweep:
+class Poll:
     """Looks at many buckets."""
 
-    def __init__(self, link: HotLink, layout: Layout) -> None:
+    def __init__(self, link: HotClient, layout: Layout) -> None:
         self._link = link
         self._layout = layout
         self._together = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sessioncache.hot.metrics import Pulse, lag_seconds
+from sessioncache.hot.metrics import Sample, lag_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Rates:
     conflicts: float
 
 
-def rates_between(before: Pulse, after: Pulse) -> Rates | None:
+def rates_between(before: Sample, after: Sample) -> Rates | None:
     """The rates from one pulse to a later one; None where the clock of Redis did not move on."""
     seconds = after.time - before.time
     if seconds <= 0:
@@ -32,7 +32,7 @@ def rates_between(before: Pulse, after: Pulse) -> Rates | None:
     return Rates(rate("rows"), rate("flushes"), rate("hydrates"), rate("conflicts"))
 
 
-def lags_between(before: Pulse, after: Pulse) -> dict[int, int]:
+def lags_between(before: Sample, after: Sample) -> dict[int, int]:
     """The histogram of the rows that were flushed between two pulses: step -> rows."""
     steps = {step: _grown(before.lags.get(step, 0), rows) for step, rows in after.lags.items()}
     return {step: rows for step, rows in steps.items() if rows}

@@ -31,7 +31,7 @@ _STEP_FIELDS = 500
 _STEP_BYTES = 512 * 1024
 
 
-class Held(NamedTuple):
+class HeldEntry(NamedTuple):
     """An entry of a hash."""
 
     revision: int
@@ -53,7 +53,7 @@ class Looked:
     now: int
     head: Mapping[str, bytes | None]
     marks: set[bytes]
-    entries: dict[bytes, Held]
+    entries: dict[bytes, HeldEntry]
 
     @classmethod
     def of(cls, incarnation: str, now: int, head: Sequence[bytes | None], marks: Sequence[bytes]) -> Looked:
@@ -68,7 +68,7 @@ class Looked:
         """Some entries, as the script tells them.  ValueError."""
         for name, value in zip(told[::2], told[1::2], strict=True):
             size = value[DIGITS:]
-            self.entries[name] = Held(decode_revision(value[:DIGITS]), int(size or 0), not size)
+            self.entries[name] = HeldEntry(decode_revision(value[:DIGITS]), int(size or 0), not size)
 
     def revision(self, name: str) -> int:
         """The revision in a head field; 0 where there is none."""
@@ -266,7 +266,7 @@ class _Reconciler:
         for name in self.looked.entries.keys() | rows.keys() | marks:
             self._settle(name, self._hot(name), self._living(rows.get(name)))
 
-    def _hot(self, name: bytes) -> Held | None:
+    def _hot(self, name: bytes) -> HeldEntry | None:
         """What the hash has of an entry, unless it is dead."""
         held = self.looked.entries.get(name)
         if held is None or self.deleted:
@@ -280,7 +280,7 @@ class _Reconciler:
     def _living(self, row: tuple[int, bytes | None] | None) -> tuple[int, bytes | None] | None:
         return row if row and row[0] > self.cleared else None
 
-    def _settle(self, name: bytes, held: Held | None, row: tuple[int, bytes | None] | None) -> None:
+    def _settle(self, name: bytes, held: HeldEntry | None, row: tuple[int, bytes | None] | None) -> None:
         if held and row:
             if self.own and name in self.looked.marks and row[0] >= held.revision:
                 self._stamp(name, held)
@@ -302,18 +302,18 @@ class _Reconciler:
         else:
             self._drop(name)
 
-    def _was_purged(self, held: Held) -> bool:
+    def _was_purged(self, held: HeldEntry) -> bool:
         """Of an older incarnation, without a row: whether it was deleted, and the tombstone purged."""
         flushed = self.stored.head.flushed
         known = held.revision <= self.stored.purged and (not flushed or held.revision <= flushed)
         return known and not self.own and not held.dead
 
-    def _stamp(self, name: bytes, held: Held) -> None:
+    def _stamp(self, name: bytes, held: HeldEntry) -> None:
         """What was written in this incarnation and SQL refuses is stamped above SQL."""
         self.made.stamps[name], self.stamped = held.size, True
         self._keep(name, held)
 
-    def _keep(self, name: bytes, held: Held) -> None:
+    def _keep(self, name: bytes, held: HeldEntry) -> None:
         """What SQL lacks, or has older, is dirty."""
         self.kept = True
         if name not in self.looked.marks:
@@ -321,7 +321,7 @@ class _Reconciler:
         if not held.dead:
             self.sizes[name] = held.size
 
-    def _take(self, name: bytes, row: tuple[int, bytes | None], held: Held | None) -> None:
+    def _take(self, name: bytes, row: tuple[int, bytes | None], held: HeldEntry | None) -> None:
         revision, text = row
         if text == b"":
             self._drop(name)

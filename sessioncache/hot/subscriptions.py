@@ -20,7 +20,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError, ResponseError
 
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError, SessionCacheError
-from sessioncache.hot.client import HotLink, drop, pack, parse_info
+from sessioncache.hot.client import HotClient, drop, pack, parse_info
 from sessioncache.hot.fields import key_field
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.revisions import DIGITS
@@ -84,7 +84,7 @@ class Sink(Protocol):
 class Listener:
     """Hears for all who listen through one cache; whoever is dropped without leaving is forgotten."""
 
-    def __init__(self, link: HotLink) -> None:
+    def __init__(self, link: HotClient) -> None:
         self._link = link
         self._sinks: dict[bytes, WeakSet[Sink]] = {}
         """Who listens, by channel."""

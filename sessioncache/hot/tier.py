@@ -10,11 +10,11 @@ from dataclasses import replace
 from redis.exceptions import ResponseError
 
 from sessioncache.errors import HotTierUnavailableError
-from sessioncache.hot.client import Argument, HotLink, Reply, Request, evaluation, pairs_of
+from sessioncache.hot.client import Argument, HotClient, Reply, Request, evaluation, pairs_of
 from sessioncache.hot.connection import LARGE
 from sessioncache.hot.faults import explain
 from sessioncache.hot.fields import HEAD_MARK, TEMP_PART, Field, fields_of, key_field
-from sessioncache.hot.idempotency import Once
+from sessioncache.hot.idempotency import Idempotency
 from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.messages import (
     Content,
@@ -66,10 +66,10 @@ class Plan:
 class HotTier:
     """Reads and writes scopes in Redis.  A wrapper raises Unready where something must be made ready first."""
 
-    def __init__(self, link: HotLink, layout: Layout, *, idle_ttl: float, temp_ttl: float) -> None:
+    def __init__(self, link: HotClient, layout: Layout, *, idle_ttl: float, temp_ttl: float) -> None:
         self.link = link
         self.layout = layout
-        self.once = Once(link)
+        self.idempotency = Idempotency(link)
         self.idle_ms = max(1, int(idle_ttl * 1000))
         self._temp_ms = max(1, int(temp_ttl * 1000))
         self._temp_s = max(1, round(temp_ttl))
@@ -86,7 +86,7 @@ class HotTier:
         def args(operation: Sequence[Argument]) -> list[Argument]:
             return [*LIMITS, self._temp_s, *operation, lease, *_part_args(parts)]
 
-        return self._written(parts, await self.once.call(script, parts[0].place, _part_keys(parts), args))
+        return self._written(parts, await self.idempotency.call(script, parts[0].place, _part_keys(parts), args))
 
     async def touch(self, part: Part, touch: Touch, lease: bytes = b"") -> tuple[Written | Refused, dict[bytes, bytes]]:
         """Count and name what is in use; the head fields that lists show, empty where it was refused."""
@@ -95,7 +95,7 @@ class HotTier:
         def args(operation: Sequence[Argument]) -> list[Argument]:
             return [*LIMITS, self._temp_s, *operation, lease, *told, *_part_args([part])]
 
-        reply = await self.once.call(load_script("touch"), part.place, _part_keys([part]), args)
+        reply = await self.idempotency.call(load_script("touch"), part.place, _part_keys([part]), args)
         if reply[0] != b"ok":
             return self._written([part], reply), {}
         fields = zip(
@@ -138,7 +138,7 @@ class HotTier:
             return [*LIMITS, self._temp_s, *operation, b"", *told, *ready, *_part_args(parts)]
 
         bodies = [(b"HGETALL", place.hash) for place in whole]
-        reply, *found = await self.once.call_beside(
+        reply, *found = await self.idempotency.call_beside(
             load_script("create"), parts[0].place, _part_keys(parts), args, bodies
         )
         if reply[0] == b"exists":
@@ -169,7 +169,7 @@ class HotTier:
         def args(operation: Sequence[Argument]) -> list[Argument]:
             return [birth, place.parents, *operation, condition, *cold]
 
-        reply = await self.once.call(load_script("delete"), place, [place.control, place.hash], args)
+        reply = await self.idempotency.call(load_script("delete"), place, [place.control, place.hash], args)
         _held(reply, place)
         if reply[0] == b"kept":
             return Deleted(existed=False, written=None)
@@ -304,7 +304,7 @@ class HotTier:
     def _learn(self, wanted: Sequence[Wanted], contents: Sequence[Content | None]) -> None:
         for one, content in zip(wanted, contents, strict=True):
             if content is not None:
-                self.once.learn(one.place.ref.bucket, content.incarnation)
+                self.idempotency.learn(one.place.ref.bucket, content.incarnation)
                 if content.size > LARGE:
                     self._large[one.place.hash] = None
                     if len(self._large) > _MOST_LARGE:
@@ -375,7 +375,7 @@ class HotTier:
         outcome = _outcome(parts, reply)
         if isinstance(outcome, Written):
             for part, done in zip(parts, outcome.parts, strict=True):
-                self.once.learn(part.place.ref.bucket, done.incarnation)
+                self.idempotency.learn(part.place.ref.bucket, done.incarnation)
         return outcome
 
 

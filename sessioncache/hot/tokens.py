@@ -9,7 +9,7 @@ from contextvars import Context
 from typing import Self
 
 from sessioncache.errors import HotTierUnavailableError, MemoryFullError
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.layout import Place
 from sessioncache.hot.scripts import load_script
 from sessioncache.primitives.deadline import within
@@ -23,7 +23,7 @@ _EVERY = TOKEN_LIFETIME_MS / 4 / 1000
 class Kept:
     """Renews tokens on a timer for as long as its block lasts, or they are lost: ``with Kept(…):``."""
 
-    def __init__(self, link: HotLink, held: Sequence[tuple[Place, bytes]]) -> None:
+    def __init__(self, link: HotClient, held: Sequence[tuple[Place, bytes]]) -> None:
         """Tokens of these scopes, which are held."""
         self._link = link
         self._calls = [([place.control, place.hash], (token, TOKEN_LIFETIME_MS)) for place, token in held]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sessioncache.hot.client import Argument, HotLink, Reply
+from sessioncache.hot.client import Argument, HotClient, Reply
 from sessioncache.hot.fields import Field, head_of
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.messages import UnreadyBuckets
@@ -78,7 +78,7 @@ class Unflushed:
 
 
 async def read_unflushed(
-    link: HotLink, layout: Layout, letter: str, index_id: str, buckets: Sequence[int]
+    link: HotClient, layout: Layout, letter: str, index_id: str, buckets: Sequence[int]
 ) -> list[Unflushed]:
     """All unflushed sessions of one index (letter and id as in ``prelude.lua``); UnreadyBuckets."""
     found: list[Unflushed] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sessioncache.coordination.id_reservation import Vacancy
+from sessioncache.coordination.id_reservation import IdReservation
 from sessioncache.coordination.places import SessionPlaces
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import (
@@ -42,7 +42,7 @@ class Creation:
         self._places = places
         self._title = check_title(title)
         self._parts = _parts(places, state)
-        self._vacancy = Vacancy(tiers, places.session, generated=generated)
+        self._vacancy = IdReservation(tiers, places.session, generated=generated)
 
     async def run(self, handle_of: Callable[[Mapping[KeyScope, Part], Written], Session]) -> Session:
         """Create it; the handle that `handle_of` makes of the write.  SessionExistsError."""
@@ -76,11 +76,11 @@ class Creation:
 
     async def _attempt(self) -> Written | Refused:
         ref, parts = self._places.session.ref, list(self._parts.values())
-        await self._tiers.pressure.admit()
+        await self._tiers.back_pressure.admit()
         head = Head(ref.org, ref.app, ref.user, ref.session, revision=0, title=self._title)
         whole = [self._places.by_scope[scope] for scope in _SHARED]
         return await self._vacancy.fill(
-            lambda token, known: self._tiers.births.create(parts, head, token=token, known=known, whole=whole)
+            lambda token, known: self._tiers.large_creates.create(parts, head, token=token, known=known, whole=whole)
         )
 
 

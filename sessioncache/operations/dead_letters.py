@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.durable.messages import Asked
-from sessioncache.hot.dead_letters import Letters, RawLetter
+from sessioncache.hot.dead_letters import DeadLetters, RawDeadLetter
 from sessioncache.hot.fields import Code
 from sessioncache.hot.layout import Place, parents
 from sessioncache.hot.messages import Operation, Part, Refused
@@ -41,12 +41,12 @@ class DeadLetter:
     """Whether it is the scope's own record (names, title, counters) that is refused, hence all of the scope."""
 
 
-class LetterBox:
+class DeadLetterQueue:
     """All dead letters of an installation."""
 
     def __init__(self, tiers: Tiers) -> None:
         self._tiers = tiers
-        self._letters = Letters(tiers.link, tiers.layout)
+        self._letters = DeadLetters(tiers.link, tiers.layout)
         self.deletions: list[str] = []
         """Dropped letters whose keys SQL never had: their deletion is written, and may be refused as well."""
 
@@ -85,16 +85,16 @@ class LetterBox:
             self.deletions.append(letter_id)
         return True
 
-    async def _find(self, letter_id: str) -> RawLetter | None:
+    async def _find(self, letter_id: str) -> RawDeadLetter | None:
         raw = await self._letters.read(range(self._tiers.settings.buckets))
         return next((one for one in raw if _id(one) == letter_id), None)
 
 
-def _id(raw: RawLetter) -> str:
+def _id(raw: RawDeadLetter) -> str:
     return hash_id("letter", raw.member, "\0" if raw.is_head else raw.key)[:12]
 
 
-def _told(raw: RawLetter) -> DeadLetter:
+def _told(raw: RawDeadLetter) -> DeadLetter:
     return DeadLetter(
         id=_id(raw),
         scope=ScopeKind(raw.member[0]).name.lower(),
@@ -113,7 +113,7 @@ def _told(raw: RawLetter) -> DeadLetter:
     )
 
 
-def _place(tiers: Tiers, raw: RawLetter) -> Place:
+def _place(tiers: Tiers, raw: RawDeadLetter) -> Place:
     names = (raw.org, raw.app, raw.user, raw.session, raw.namespace, raw.holder)
     ref = ScopeRef(ScopeKind(raw.member[0]), *names, id=raw.member[1:], bucket=raw.bucket)
     place = tiers.backlog.place(raw.bucket, raw.member)

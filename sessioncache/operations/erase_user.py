@@ -78,7 +78,7 @@ class Erasure:
                     await self._tiers.durable.tidy()
                     return ErasureReport(self._sessions, self._entries)
             except FencedOff as fenced:
-                await self._tiers.registrar.register(fenced.buckets)
+                await self._tiers.fencing.register(fenced.buckets)
         raise DurableTierUnavailableError("Redis or its place in SQL kept changing during the erasure: call it again")
 
     async def _round(self) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from sessioncache.coordination.id_reservation import Vacancy
+from sessioncache.coordination.id_reservation import IdReservation
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import SessionExistsError
 from sessioncache.handle.base import raise_refusal
-from sessioncache.handle.unflushed_writes import Ledger
+from sessioncache.handle.unflushed_writes import UnflushedWrites
 from sessioncache.hot.fields import Code, Field
 from sessioncache.hot.forking import Fork, MoreNamespaces, Spaces, TooLarge
 from sessioncache.hot.large_creates import Birth, ensure_time_left, find_birth, gathered
@@ -33,7 +33,7 @@ class Forker:
         ref = parent.ref
         name = new_session_id() if new_id is None else check_name("a session id", new_id)
         self.child = tiers.layout.place(session_ref(tiers.settings.buckets, ref.org, ref.app, ref.user, name))
-        self._vacancy = Vacancy(tiers, self.child, generated=new_id is None)
+        self._vacancy = IdReservation(tiers, self.child, generated=new_id is None)
         n, place = tiers.settings.buckets, tiers.layout.place
         # No session comes into being whose state could not be read.
         self._shared = [place(user_ref(n, ref.org, ref.app, ref.user)), place(app_ref(n, ref.org, ref.app))]
@@ -64,7 +64,7 @@ class Forker:
         return outcome
 
     async def _attempt(self) -> Written | Refused:
-        await self._tiers.pressure.admit()
+        await self._tiers.back_pressure.admit()
         while True:
             spaces = await self._tiers.forking.spaces(self._parent, self._birth, self._shared)
             stored = [] if spaces.none_yet else await self._tiers.durable.namespaces(self._parent.ref)
@@ -109,13 +109,13 @@ class Forker:
     def _space(self, session: ScopeRef, name: str) -> Place:
         return self._tiers.layout.place(namespace_ref(session, name))
 
-    async def note(self, ledger: Ledger, written: Written) -> None:
-        """Note in the ledger what has to become durable: what the fork wrote is told apart by its revision.  Gone."""
+    async def note(self, writes: UnflushedWrites, written: Written) -> None:
+        """Record as unflushed what has to become durable: what the fork wrote is told apart by its revision.  Gone."""
         for place, texts in self._stored or await self._copied(written.revision):
             part = Part(place, [Operation(Code.SET, key, text) for key, text in texts.items()])
             if part.operations or place is self.child:
                 done = written.parts[0]._replace(flushed_through=ZERO, results=[b""] * len(part.operations))
-                ledger.note([part], Written(written.revision, [done]), life=place is self.child)
+                writes.note([part], Written(written.revision, [done]), life=place is self.child)
 
     async def _copied(self, birth: bytes) -> list[Birth]:
         """What the script copied, as far as it was not written since.  Gone."""

@@ -29,7 +29,7 @@ _MOST_ROWS = 2_000
 """Most rows of SQL that one query returns, unless a whole list is asked for."""
 
 
-Known = StoredHead | Unflushed
+LocalView = StoredHead | Unflushed
 Place = tuple[int, str, str]
 
 
@@ -62,7 +62,7 @@ class Listing:
             if cursor is None:
                 return
 
-    async def _read(self, most: int | None, after: Position | None) -> tuple[list[Known], bool]:
+    async def _read(self, most: int | None, after: Position | None) -> tuple[list[LocalView], bool]:
         """The heads that follow a position, and whether there are no more of them."""
         unflushed = await read_unflushed(self.tiers, self.owner.kind, self.owner.id, self.owner.buckets(self._buckets))
         merging = _Merging(self.order, after, unflushed)
@@ -91,7 +91,7 @@ class _Merging:
         self._order = order
         self._hot = {one.scope_id: one for one in unflushed}
         placed = [(one.position(order).place, one) for one in unflushed if not one.deleted]
-        self._found: dict[str, tuple[Place, Known]] = {
+        self._found: dict[str, tuple[Place, LocalView]] = {
             one.scope_id: (place, one) for place, one in placed if after is None or place > after.place
         }
         self.frontier = after
@@ -107,7 +107,7 @@ class _Merging:
         if rows:
             self.frontier = _position(rows[-1], self._order)
 
-    def settled(self) -> list[Known]:
+    def settled(self) -> list[LocalView]:
         """What is known down to the frontier, in the order of the list."""
         known = list(self._found.values())
         if not self.is_end:
@@ -143,7 +143,7 @@ async def read_unflushed(tiers: Tiers, kind: str, index_id: str, buckets: Sequen
     return [one for one in found if not one.doubtful or known.get(one.scope_id, 0) < one.revision]
 
 
-def _position(one: Known, order: Order) -> Position:
+def _position(one: LocalView, order: Order) -> Position:
     if isinstance(one, Unflushed):
         return one.position(order)
     return Position(instant_of(one.head, order), one.head.session, one.scope_id)

@@ -44,9 +44,9 @@ async def remark_everything(tiers: Tiers, *, adopted: bool = False) -> Remarked:
     with within(60):
         every = range(tiers.settings.buckets)
         # Where Redis forgot something, too, no hash is whole.
-        await (tiers.registrar.look(every) if adopted else tiers.registrar.register(every))
+        await (tiers.fencing.look(every) if adopted else tiers.fencing.register(every))
         found = await tiers.backlog.incarnations(every)
-        await tiers.registrar.renew(every)
+        await tiers.fencing.renew(every)
         now = await tiers.backlog.incarnations(every)
     if any(now[bucket] == before for bucket, before in found.items()):
         raise DurableTierUnavailableError("the SQL database cannot be reached: nothing was marked, try again")

@@ -20,7 +20,7 @@ async def touch(tiers: Tiers, part: Part, change: Touch, lease: bytes = b"") -> 
     """
 
     async def attempt() -> tuple[Written | Refused, dict[bytes, bytes]]:
-        await tiers.pressure.admit()
+        await tiers.back_pressure.admit()
         return await tiers.hot.touch(part, change, lease)
 
     outcome, head = await tiers.perform(attempt)

@@ -62,7 +62,7 @@ async def verify(tiers: Tiers, redis_url: str, database_url: str, app: str, mode
         empty, _ = await stack.enter_async_context(open_urls(None, None, folder))
         cold = await _compare(empty, database_url, app, model)
         leaks = await count_marker(engine, marker)
-    await tiers.registrar.register({place.ref.bucket for place in _places(tiers, app, model)})
+    await tiers.fencing.register({place.ref.bucket for place in _places(tiers, app, model)})
     return Verdict(hot, cold, rows, leaks)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from sessioncache import cache as asynchronous
 from sessioncache.errors import ConfigurationError
-from sessioncache.handle.unflushed_writes import Ledger
+from sessioncache.handle.unflushed_writes import UnflushedWrites
 from sessioncache.operations.erase_user import ErasureReport
 from sessioncache.primitives.cursors import Order
 from sessioncache.primitives.names import check_name
@@ -54,14 +54,14 @@ class SessionCache:
         cache.org = check_name("org", org, empty=True)
         cache._connection = connection
         cache._root = cache._cache = None
-        cache._ledgers = {}
+        cache._all_unflushed = {}
         return cache
 
     _connection: Connection
     _root: asynchronous.SessionCache | None
     """What the connection had open when `_cache` was made."""
     _cache: asynchronous.SessionCache | None
-    _ledgers: dict[Ledger, Ledger]
+    _all_unflushed: dict[UnflushedWrites, UnflushedWrites]
     """What was written before a fork, by what stands for it in this process."""
 
     @classmethod
@@ -119,10 +119,10 @@ class SessionCache:
         if root is self._root:
             return
         made = self._made(root)
-        before = set() if self._cache is None else self._cache._ledgers
-        copies = {ledger: ledger.copied(made._ledgers) for ledger in before}
-        earlier = {ledger: copies[now] for ledger, now in self._ledgers.items() if now in copies}
-        self._ledgers = earlier | copies
+        before = set() if self._cache is None else self._cache._all_unflushed
+        copies = {writes: writes.copied(made._all_unflushed) for writes in before}
+        earlier = {writes: copies[now] for writes, now in self._all_unflushed.items() if now in copies}
+        self._all_unflushed = earlier | copies
         self._cache, self._root = made, root
 
     def _made(self, root: asynchronous.SessionCache) -> asynchronous.SessionCache:
@@ -135,7 +135,7 @@ class SessionCache:
 
     def moved(self, handle: H) -> H:
         """A handle from before a fork, over the connections of this process."""
-        return moved(handle, self.current(), self._ledgers)
+        return moved(handle, self.current(), self._all_unflushed)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return portal().call(work)

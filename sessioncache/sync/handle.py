@@ -14,7 +14,7 @@ from sessioncache.errors import ConfigurationError
 from sessioncache.handle import base as asynchronous
 from sessioncache.handle.edit import Draft
 from sessioncache.handle.local_view import State
-from sessioncache.handle.unflushed_writes import Ledger
+from sessioncache.handle.unflushed_writes import UnflushedWrites
 from sessioncache.primitives.values import Json
 from sessioncache.sync.likeness import like
 from sessioncache.sync.portal import portal
@@ -208,7 +208,7 @@ class Namespace(Handle[asynchronous_namespace.Namespace]):
         return self._run(self._async.clear())
 
 
-def moved(handle: H, cache: SessionCache, ledgers: Mapping[Ledger, Ledger]) -> H:
+def moved(handle: H, cache: SessionCache, unflushed: Mapping[UnflushedWrites, UnflushedWrites]) -> H:
     """A handle over the connections of another cache object."""
-    ledger = None if handle.ledger is None else ledgers.get(handle.ledger)
-    return handle.moved(cache._tiers, cache._open_ledger, ledger)
+    writes = None if handle.unflushed is None else unflushed.get(handle.unflushed)
+    return handle.moved(cache._tiers, cache._open_unflushed, writes)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.layout import Place
 from sessioncache.hot.leases import Leases
 from sessioncache.hot.messages import Gone
-from sessioncache.testing.store import Held, MemoryStore
+from sessioncache.testing.store import HeldLease, MemoryStore
 
 
 class MemoryLeases(Leases):
     """Takes, renews and gives back, by the clock of the store."""
 
-    def __init__(self, store: MemoryStore, link: HotLink) -> None:
+    def __init__(self, store: MemoryStore, link: HotClient) -> None:
         super().__init__(link)
         self._store = store
 
@@ -22,7 +22,7 @@ class MemoryLeases(Leases):
             session, now = self._store.session(place, birth), self._store.now()
             if session.lease and session.lease.token != token and session.lease.ends > now:
                 return (session.lease.ends - now) / 1_000_000
-            session.lease = Held(token, now + int(seconds * 1_000_000))
+            session.lease = HeldLease(token, now + int(seconds * 1_000_000))
             return None
 
     async def renew(self, place: Place, birth: bytes, token: bytes, seconds: float) -> bool:
@@ -31,7 +31,7 @@ class MemoryLeases(Leases):
             session = self._store.session(place, birth)
             if session.lease is None or session.lease.token != token:
                 return False
-            session.lease = Held(token, self._store.now() + int(seconds * 1_000_000))
+            session.lease = HeldLease(token, self._store.now() + int(seconds * 1_000_000))
             return True
 
     async def free(self, place: Place, birth: bytes, token: bytes) -> None:

@@ -16,7 +16,7 @@ from sessioncache.primitives.revisions import ZERO
 from sessioncache.primitives.scopes import ScopeKind
 
 
-class Held(NamedTuple):
+class HeldLease(NamedTuple):
     """A run lease."""
 
     token: bytes
@@ -41,7 +41,7 @@ class Cell:
     """A session's `temp:` keys."""
     expires: int = 0
     """Microseconds since 1970 at which `temp:` keys are gone."""
-    lease: Held | None = None
+    lease: HeldLease | None = None
 
     @property
     def revision(self) -> bytes:
@@ -74,7 +74,7 @@ class MemoryStore:
         """An empty store; `clock` tells the microseconds since 1970."""
         self.now = clock or _wall_clock
         self.lock = RLock()
-        """Held for each step, so that steps of several threads are atomic too."""
+        """HeldLease for each step, so that steps of several threads are atomic too."""
         self.scopes: dict[bytes, Cell] = {}
         """Sessions (tombstones too) and shared scopes, by the name that a scope's hash has in Redis."""
         self.notes: dict[str, str] = {}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from sessioncache.coordination.backpressure import Pressure
+from sessioncache.coordination.backpressure import BackPressure
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.coordination.usage import Usage
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.client import Argument, HotLink
+from sessioncache.hot.client import Argument, HotClient
 from sessioncache.hot.keyspace import Keyspace
-from sessioncache.hot.large_creates import Births
+from sessioncache.hot.large_creates import LargeCreates
 from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.messages import Part, Refused, Written
 from sessioncache.hot.subscriptions import Sink
@@ -36,12 +36,12 @@ class MemoryTiers(Tiers):
         self.link = _ClockLink(store)
         self.keyspace = Keyspace(self.link, self.layout)
         self.hot = MemoryHot(store, self.layout, temp_ttl=settings.temp_ttl)
-        self.births = _MemoryBirths(self.hot)
+        self.large_creates = _MemoryLargeCreates(self.hot)
         self.forking = MemoryForking(store)
         self.leases = MemoryLeases(store, self.link)
         self.listener = MemoryListener(store)
         self.durable = MemoryDurable(store, self.layout)
-        self.pressure = _NoPressure()
+        self.back_pressure = _NoBackPressure()
         self.backlog = _NoBacklog()
         self.usage = _MemoryUsage(store, self.durable)
 
@@ -58,7 +58,7 @@ class MemoryTiers(Tiers):
         await self.listener.aclose()
 
 
-class _MemoryBirths(Births):
+class _MemoryLargeCreates(LargeCreates):
     """One step takes a session of any size."""
 
     async def create(
@@ -68,7 +68,7 @@ class _MemoryBirths(Births):
         return await self._hot.create(parts, head, token=token, known=known, whole=whole)
 
 
-class _ClockLink(HotLink):
+class _ClockLink(HotClient):
     """A Redis that tells the time, and in which a scan finds nothing: `MemoryDurable` knows all sessions."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -106,7 +106,7 @@ class _MemoryUsage(Usage):
         self.told(self._store.notes)
 
 
-class _NoPressure(Pressure):
+class _NoBackPressure(BackPressure):
     """Lets every write in: nothing waits for a database."""
 
     def __init__(self) -> None: ...

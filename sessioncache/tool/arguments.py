@@ -23,7 +23,7 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {
 _KNOWN = ("operation", "namespace", "key", "value")
 
 
-class Request(NamedTuple):
+class ToolCall(NamedTuple):
     """What is to be done; what the operation does not take is empty."""
 
     operation: str
@@ -32,7 +32,7 @@ class Request(NamedTuple):
     value: str = ""
 
 
-def parse(arguments: Mapping[str, Any]) -> Request:
+def parse(arguments: Mapping[str, Any]) -> ToolCall:
     """The request that arguments stand for.
 
     A null counts as absent.  An argument that the operation does not take may be there if it is null or empty, as
@@ -55,7 +55,7 @@ def parse(arguments: Mapping[str, Any]) -> Request:
                 f"{operation} takes no {name}", path=name, type_name=type(arguments.get(name)).__name__
             )
     key = _name(arguments, "key", operation) if "key" in taken else ""
-    return Request(operation, namespace, key, _value(arguments) if "value" in taken else "")
+    return ToolCall(operation, namespace, key, _value(arguments) if "value" in taken else "")
 
 
 def from_text(arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from sessioncache.current import current_session
 from sessioncache.errors import ConfigurationError, SessionCacheError
-from sessioncache.tool.arguments import OPERATIONS, Request, from_text, parse
+from sessioncache.tool.arguments import OPERATIONS, ToolCall, from_text, parse
 from sessioncache.tool.replies import as_text, explanation, shown
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Calls:
     def __init__(self) -> None:
         self._namespaces: WeakKeyDictionary[Any, dict[str, Namespace]] = WeakKeyDictionary()
 
-    async def run(self, session: Session, request: Request) -> dict[str, Any]:
+    async def run(self, session: Session, request: ToolCall) -> dict[str, Any]:
         """The reply to a request, as plain JSON."""
         space, key = self._namespace(session, request.namespace), request.key
         match request.operation:

@@ -41,8 +41,8 @@ async def test_a_clear_is_shown_by_sql_once_the_session_has_left_redis(cache: Se
     await drain(urls)
     evict(urls.redis)
     await made.flush(60)
-    assert made._ledger is not None
-    assert made._ledger.pending() == []
+    assert made._unflushed is not None
+    assert made._unflushed.pending() == []
     with raw(urls.redis) as client:
         assert not client.exists(scope_key(SCOPE)), "settled by what SQL shows"
 

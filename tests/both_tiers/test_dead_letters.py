@@ -12,7 +12,7 @@ from sessioncache_worker import FlushWorker
 
 from sessioncache import DeadLetterError, FlushTimeoutError, Session, SessionCache
 from sessioncache.errors import DurableTierUnavailableError
-from sessioncache.operations.dead_letters import DeadLetter, LetterBox
+from sessioncache.operations.dead_letters import DeadLetter, DeadLetterQueue
 from sessioncache.primitives.entries import Committed, Dirt
 from tests.helpers import BUCKETS, Urls, execute, open_worker, raw, scope_key, session, stored_values
 from tests.scripts.bench import Bench, put
@@ -39,7 +39,7 @@ async def flush_round(worker: FlushWorker) -> None:
 
 async def letters(cache: SessionCache) -> list[DeadLetter]:
     """The dead letters there are."""
-    return await LetterBox(cache._tiers).list()
+    return await DeadLetterQueue(cache._tiers).list()
 
 
 async def test_a_refusal_is_a_letter_after_as_many_attempts_as_set(cache: SessionCache, urls: Urls) -> None:
@@ -146,7 +146,7 @@ async def test_a_letter_is_flushed_on_command_once_its_cause_is_gone(cache: Sess
     async with open_worker(urls) as worker:
         await worker.flush_once()
         execute(urls.database, "DROP TRIGGER refuse")
-        assert await LetterBox(cache._tiers).retry((await letters(cache))[0].id)
+        assert await DeadLetterQueue(cache._tiers).retry((await letters(cache))[0].id)
         await worker.flush_once()
     assert stored_values(urls.database, SCOPE) == {"good": 1, "bad": "poison"}
     await made.flush(60)

@@ -162,5 +162,5 @@ async def test_a_touch_is_shown_by_the_write_that_followed_it(made: Session, url
     forget(urls)
     await made.flush(10)
     evict(urls.redis)
-    assert made._ledger is not None
-    assert not made._ledger
+    assert made._unflushed is not None
+    assert not made._unflushed

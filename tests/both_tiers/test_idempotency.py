@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from sessioncache.errors import OutcomeUnknownError
-from sessioncache.hot.client import Argument, HotLink, Reply
+from sessioncache.hot.client import Argument, HotClient, Reply
 from sessioncache.hot.faults import unanswered
 from sessioncache.hot.messages import ABSENT, Refused
 from sessioncache.hot.scripts import Script
@@ -20,7 +20,7 @@ Meanwhile = Callable[[], Awaitable[None]]
 class LosesOneAnswer:
     """A link that carries a call out and loses its answer; the next call gets through."""
 
-    def __init__(self, link: HotLink, meanwhile: Meanwhile | None = None) -> None:
+    def __init__(self, link: HotClient, meanwhile: Meanwhile | None = None) -> None:
         self._call = link.call
         self._meanwhile = meanwhile
         self.calls = 0

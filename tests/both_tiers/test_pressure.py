@@ -72,7 +72,7 @@ async def test_a_write_that_waits_is_let_in_once_there_is_room(cache: SessionCac
     await cache.create("ada", session_id="s1")
     async with connect(urls, max_dirty=1, on_full="wait", timeout=10) as limited:
         waiting = asyncio.ensure_future(limited.create("bob"))
-        await wait_until_async(lambda: limited._tiers.pressure._reading is not None, 5, "the write has looked")
+        await wait_until_async(lambda: limited._tiers.back_pressure._reading is not None, 5, "the write has looked")
         assert not waiting.done()
         await drain(urls)
         assert (await waiting).user == "bob"

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from sessioncache.durable.errors import StaleReadingError
-from sessioncache.durable.purging import BEGINNING, Position
+from sessioncache.durable.purging import BEGINNING, PurgeCursor
 from sessioncache.durable.tier import DurableTier
 from tests.durable_helpers import BUCKETS, app, count_rows, dirt, open_tier, put, session, user, values_of
 
@@ -17,7 +17,7 @@ from tests.durable_helpers import BUCKETS, app, count_rows, dirt, open_tier, put
 async def purge(tier: DurableTier, most: int = 100) -> list[int]:
     """A whole pass; how many rows each of its transactions took out."""
     counts: list[int] = []
-    following: Position | None = BEGINNING
+    following: PurgeCursor | None = BEGINNING
     while following is not None:
         done = await tier.purge(most, following)
         counts.append(done.rows)

@@ -10,7 +10,7 @@ import pytest
 from sessioncache_worker.janitor import Janitor
 
 from sessioncache import DurableTierUnavailableError, OutcomeUnknownError, SessionCache
-from sessioncache.hot.dead_letters import Letters
+from sessioncache.hot.dead_letters import DeadLetters
 from tests.helpers import Urls, connect
 
 
@@ -100,7 +100,7 @@ async def test_no_letter_is_tried_again_while_sql_is_away(cache: SessionCache, m
         tried.append(given)
         return 0
 
-    monkeypatch.setattr(Letters, "retry_due", retry)
+    monkeypatch.setattr(DeadLetters, "retry_due", retry)
     await janitor.retry_letters()
     assert len(tried) == 1
     monkeypatch.setattr(cache._tiers.durable, "clock", away)

@@ -15,7 +15,7 @@ import psycopg
 from sessioncache_worker import FlushWorker
 
 from sessioncache.errors import ConfigurationError, SessionCacheError
-from sessioncache.operations.dead_letters import DeadLetter, LetterBox
+from sessioncache.operations.dead_letters import DeadLetter, DeadLetterQueue
 from tests.chaos.cast import APP, agents, session_scopes
 from tests.chaos.faults import Fault
 from tests.chaos.fleet import Member
@@ -142,14 +142,14 @@ async def _pardon(stage: Stage) -> None:
     """What was refused is flushed again, as ``sessioncache dead retry`` does, so that nothing of it is left."""
     ends = time.monotonic() + _FLUSHED
     async with open_worker(stage.urls) as worker:
-        box = LetterBox(worker._tiers)
+        box = DeadLetterQueue(worker._tiers)
         while letters := await _retried(worker, box):
             if time.monotonic() > ends:
                 stage.say(f"{len(letters)} dead letters are left {_FLUSHED:g} s after nothing is refused any more")
                 break
 
 
-async def _retried(worker: FlushWorker, box: LetterBox) -> list[DeadLetter]:
+async def _retried(worker: FlushWorker, box: DeadLetterQueue) -> list[DeadLetter]:
     """The dead letters that are left after those there are, and all suspects, were flushed."""
     try:
         for letter in await box.list():

@@ -22,7 +22,7 @@ from sessioncache import (
 )
 from sessioncache.batch.batch import _AT_ONCE
 from sessioncache.coordination.tiers import Tiers
-from sessioncache.hot.connection import Line
+from sessioncache.hot.connection import SharedConnection
 from sessioncache.sync.portal import Portal
 from sessioncache.testing import InMemorySessionCache
 from tests.forking import in_child
@@ -47,13 +47,13 @@ async def test_calls_of_many_sessions_are_made_and_answered(cache: SessionCache)
 
 async def test_a_thousand_calls_share_few_departures(cache: SessionCache, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [await cache.create("ada", session_id=f"s{n}") for n in range(100)]
-    leave, sizes = Line._leave, list[int]()
+    leave, sizes = SharedConnection._leave, list[int]()
 
-    def counted(line: Line) -> None:
+    def counted(line: SharedConnection) -> None:
         sizes.append(len(line._leaving))
         leave(line)
 
-    monkeypatch.setattr(Line, "_leave", counted)
+    monkeypatch.setattr(SharedConnection, "_leave", counted)
     async with cache.batch() as batch:
         results = [batch.on(one).set("n", n) for n in range(10) for one in made]
     assert len({pending.result() for pending in results}) > 1

@@ -10,8 +10,8 @@ import pytest
 
 from sessioncache import Session, SessionCache, SessionNotFoundError, TypeMismatchError
 from sessioncache.errors import HotTierUnavailableError
-from sessioncache.hot.client import Argument, HotLink, Reply
-from sessioncache.hot.connection import Line
+from sessioncache.hot.client import Argument, HotClient, Reply
+from sessioncache.hot.connection import SharedConnection
 from sessioncache.hot.faults import is_unanswered
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.scripts import load_script
@@ -32,9 +32,9 @@ async def proxy(valkey: RedisServer) -> AsyncIterator[Proxy]:
 
 
 @pytest.fixture
-async def link(proxy: Proxy) -> AsyncIterator[HotLink]:
+async def link(proxy: Proxy) -> AsyncIterator[HotClient]:
     """A link behind the proxy that is connected."""
-    opened = HotLink.from_url(f"redis://127.0.0.1:{proxy.port}/0")
+    opened = HotClient.from_url(f"redis://127.0.0.1:{proxy.port}/0")
     await opened.command(b"PING")
     yield opened
     await opened.aclose()
@@ -59,14 +59,14 @@ class Departures:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sizes: list[int] = []
-        leave = Line._leave
+        leave = SharedConnection._leave
 
-        def counted(line: Line) -> None:
+        def counted(line: SharedConnection) -> None:
             if line._leaving:
                 self.sizes.append(len(line._leaving))
             leave(line)
 
-        monkeypatch.setattr(Line, "_leave", counted)
+        monkeypatch.setattr(SharedConnection, "_leave", counted)
 
 
 async def test_calls_of_one_turn_of_the_loop_leave_together(
@@ -79,7 +79,7 @@ async def test_calls_of_one_turn_of_the_loop_leave_together(
 
 
 async def test_many_calls_do_not_wait_until_the_last_one_was_made(
-    link: HotLink, monkeypatch: pytest.MonkeyPatch
+    link: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     departures = Departures(monkeypatch)
     told = await asyncio.gather(*(link.command(b"ECHO", str(n)) for n in range(40)))
@@ -88,7 +88,7 @@ async def test_many_calls_do_not_wait_until_the_last_one_was_made(
 
 
 async def test_all_calls_wait_where_the_end_of_the_connection_may_be_unnoticed(
-    link: HotLink, monkeypatch: pytest.MonkeyPatch
+    link: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     departures, line = Departures(monkeypatch), link._line
     assert line is not None
@@ -135,7 +135,7 @@ async def test_an_answer_that_nobody_waits_for_any_more_reaches_nobody(proxy: Pr
     assert await asyncio.gather(*later) == [0, 2, 4, 6, 8]
 
 
-async def test_a_call_that_is_cancelled_before_it_left_is_not_sent(proxy: Proxy, link: HotLink) -> None:
+async def test_a_call_that_is_cancelled_before_it_left_is_not_sent(proxy: Proxy, link: HotClient) -> None:
     proxy.hold_answers()
     first = asyncio.ensure_future(link.command(b"ECHO", "first"))
     await asyncio.sleep(0)
@@ -149,7 +149,7 @@ async def test_a_call_that_is_cancelled_before_it_left_is_not_sent(proxy: Proxy,
 
 
 async def test_each_call_has_a_time_of_its_own_and_the_late_connection_serves_who_waits(
-    proxy: Proxy, link: HotLink
+    proxy: Proxy, link: HotClient
 ) -> None:
     proxy.hold_answers()
 
@@ -167,7 +167,7 @@ async def test_each_call_has_a_time_of_its_own_and_the_late_connection_serves_wh
     assert await ask(5, "next") == b"next"
 
 
-async def test_after_a_time_out_the_next_call_has_another_connection(proxy: Proxy, link: HotLink) -> None:
+async def test_after_a_time_out_the_next_call_has_another_connection(proxy: Proxy, link: HotClient) -> None:
     line = link._line
     assert line is not None
     proxy.hold_answers()
@@ -180,7 +180,7 @@ async def test_after_a_time_out_the_next_call_has_another_connection(proxy: Prox
     assert link._line is not line
 
 
-async def test_a_cut_connection_ends_every_call_that_was_sent_over_it(proxy: Proxy, link: HotLink) -> None:
+async def test_a_cut_connection_ends_every_call_that_was_sent_over_it(proxy: Proxy, link: HotClient) -> None:
     proxy.hold_answers()
     before = proxy.answered
     calls = [asyncio.ensure_future(link.command(b"ECHO", str(n))) for n in range(20)]
@@ -192,13 +192,13 @@ async def test_a_cut_connection_ends_every_call_that_was_sent_over_it(proxy: Pro
     assert await link.command(b"ECHO", "next") == b"next"
 
 
-async def test_replies_of_one_megabyte_and_small_ones_come_in_their_order(link: HotLink) -> None:
+async def test_replies_of_one_megabyte_and_small_ones_come_in_their_order(link: HotClient) -> None:
     texts = ["x" * (1_000_000 if n % 3 == 0 else n) for n in range(12)]
     answers = await asyncio.gather(*(link.command(b"ECHO", text) for text in texts))
     assert answers == [text.encode() for text in texts]
 
 
-async def test_a_closed_link_lets_calls_under_way_end_and_takes_no_more(proxy: Proxy, link: HotLink) -> None:
+async def test_a_closed_link_lets_calls_under_way_end_and_takes_no_more(proxy: Proxy, link: HotClient) -> None:
     proxy.hold_answers()
     before = proxy.answered
     call = asyncio.ensure_future(link.command(b"ECHO", "last"))
@@ -209,7 +209,7 @@ async def test_a_closed_link_lets_calls_under_way_end_and_takes_no_more(proxy: P
     await wait_until_async(lambda: not proxy.connected, 5, "the connection is closed")
 
 
-async def test_a_call_that_met_a_closing_connection_was_not_sent(link: HotLink) -> None:
+async def test_a_call_that_met_a_closing_connection_was_not_sent(link: HotClient) -> None:
     line = link._line
     assert line is not None
     exchange = asyncio.ensure_future(link.command(b"ECHO", "first"))
@@ -221,13 +221,13 @@ async def test_a_call_that_met_a_closing_connection_was_not_sent(link: HotLink) 
         await exchange
 
 
-async def test_an_exchange_of_no_commands_is_none(link: HotLink) -> None:
+async def test_an_exchange_of_no_commands_is_none(link: HotClient) -> None:
     assert await link.exchange([], {}) == []
     assert await link.command(b"ECHO", "next") == b"next"
 
 
 async def test_scripts_that_redis_forgot_are_sent_once_for_all_calls(
-    link: HotLink, monkeypatch: pytest.MonkeyPatch
+    link: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layout, script = Layout("t", 4), load_script("claim")
     await link.command(b"SCRIPT", b"FLUSH")
@@ -238,7 +238,7 @@ async def test_scripts_that_redis_forgot_are_sent_once_for_all_calls(
 
 
 async def test_r4_scripts_that_are_forgotten_between_two_calls_of_one_exchange_are_told_again(
-    link: HotLink, valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
+    link: HotClient, valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layout, script = Layout("sessioncache", 4), load_script("heartbeat")
     calls = [([layout.control(0)], (f"w{number}".encode(), b"alive", b"{}")) for number in range(8)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sessioncache import DurableTierUnavailableError, OutcomeUnknownError, SessionCache
-from sessioncache.hot.client import HotLink, Reply
+from sessioncache.hot.client import HotClient, Reply
 from sessioncache.hot.faults import unanswered
 from sessioncache.primitives.deadline import within
 from tests.client.conftest import cache, urls
@@ -22,7 +22,7 @@ Beside = Callable[..., Awaitable[list[Reply]]]
 class Counting:
     """How often a link sends something."""
 
-    def __init__(self, link: HotLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, link: HotClient, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count, self._send = 0, link._send
         monkeypatch.setattr(link, "_send", self)
 
@@ -46,7 +46,7 @@ async def test_where_all_is_hot_it_takes_no_round_trip_more(
 ) -> None:
     first = await cache.create("ada", state={"user:u": 1, "app:p": 2})
     await first.fork()  # Redis knows the scripts from now on
-    monkeypatch.setattr(cache._tiers.pressure, "admit", at_once)  # which asks Redis now and then
+    monkeypatch.setattr(cache._tiers.back_pressure, "admit", at_once)  # which asks Redis now and then
     sent = Counting(cache._tiers.link, monkeypatch)
     made = await cache.create("ada", state={"a": 3, "app:p": 4})
     assert sent.count == 1

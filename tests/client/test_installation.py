@@ -266,7 +266,7 @@ async def test_r18_a_redis_that_forgets_everything_while_it_is_registered_is_rec
     async with connect(urls) as cache, Redis.from_url(urls.redis) as client:
         made = await cache.create("ada", session_id="s1", state={"a": 1})
         await drain(urls)
-        incarnations: Incarnations = cache._tiers.registrar._incarnations
+        incarnations: Incarnations = cache._tiers.fencing._incarnations
         current = incarnations.current
 
         async def forgotten_before(

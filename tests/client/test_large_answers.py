@@ -10,7 +10,7 @@ import pytest
 
 from sessioncache import HotTierUnavailableError, SessionCache
 from sessioncache.hot import connection as lines
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.connection import LARGE, LateError
 from sessioncache.primitives.deadline import within
 from tests.helpers import Urls, connect, upgrade
@@ -33,17 +33,17 @@ async def proxy(valkey: RedisServer) -> AsyncIterator[Proxy]:
 
 
 @pytest.fixture
-async def link(proxy: Proxy, valkey: RedisServer) -> AsyncIterator[HotLink]:
+async def link(proxy: Proxy, valkey: RedisServer) -> AsyncIterator[HotClient]:
     """A link behind the proxy that is connected, to a server with a large value."""
     with valkey.client() as client:
         client.set("large", TEXT)
-    opened = HotLink.from_url(f"redis://127.0.0.1:{proxy.port}/0")
+    opened = HotClient.from_url(f"redis://127.0.0.1:{proxy.port}/0")
     await opened.command(b"PING")
     yield opened
     await opened.aclose()
 
 
-async def get(link: HotLink, seconds: float, *, is_large: bool = False) -> bytes:
+async def get(link: HotClient, seconds: float, *, is_large: bool = False) -> bytes:
     """The large value, within a deadline."""
     with within(seconds):
         (answer,) = await link.exchange([(b"GET", b"large")], {}, is_large=is_large)
@@ -51,7 +51,7 @@ async def get(link: HotLink, seconds: float, *, is_large: bool = False) -> bytes
     return answer
 
 
-async def test_small_calls_do_not_wait_behind_a_large_answer(proxy: Proxy, link: HotLink) -> None:
+async def test_small_calls_do_not_wait_behind_a_large_answer(proxy: Proxy, link: HotClient) -> None:
     proxy.hold_answers_after(2 * LARGE)
     first, large = link._line, asyncio.ensure_future(get(link, 60))
     assert first is not None
@@ -64,7 +64,7 @@ async def test_small_calls_do_not_wait_behind_a_large_answer(proxy: Proxy, link:
     assert link._large_line is first, "it serves what is large from now on"
 
 
-async def test_what_is_known_to_be_large_goes_over_a_connection_of_its_own(proxy: Proxy, link: HotLink) -> None:
+async def test_what_is_known_to_be_large_goes_over_a_connection_of_its_own(proxy: Proxy, link: HotClient) -> None:
     first = link._line
     proxy.hold_answers_after(LARGE)
     large = asyncio.ensure_future(get(link, 60, is_large=True))
@@ -75,14 +75,14 @@ async def test_what_is_known_to_be_large_goes_over_a_connection_of_its_own(proxy
     assert await large == TEXT
 
 
-async def test_a_large_request_goes_over_a_connection_of_its_own(proxy: Proxy, link: HotLink) -> None:
+async def test_a_large_request_goes_over_a_connection_of_its_own(proxy: Proxy, link: HotClient) -> None:
     await link.command(b"SET", b"copy", TEXT)
     assert link._large_line is not None
     assert await link.command(b"GET", b"copy") == TEXT
 
 
 async def test_an_answer_that_is_coming_is_waited_for(
-    proxy: Proxy, link: HotLink, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy, link: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "_PATIENCE", 60.0)
     rung = _count_rings(monkeypatch)
@@ -95,7 +95,7 @@ async def test_an_answer_that_is_coming_is_waited_for(
 
 
 async def test_what_waits_behind_a_large_answer_on_its_connection_is_waited_for(
-    proxy: Proxy, link: HotLink, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy, link: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "_PATIENCE", 60.0)
     proxy.hold_answers_after(2 * LARGE)
@@ -111,7 +111,7 @@ async def test_what_waits_behind_a_large_answer_on_its_connection_is_waited_for(
 
 
 async def test_an_answer_that_stopped_coming_is_given_up(
-    proxy: Proxy, link: HotLink, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy, link: HotClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "_PATIENCE", 0.0)
     proxy.hold_answers_after(2 * LARGE)
@@ -122,13 +122,13 @@ async def test_an_answer_that_stopped_coming_is_given_up(
 
 def _count_rings(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     rung: list[None] = []
-    ring = lines.Line._ring
+    ring = lines.SharedConnection._ring
 
-    def counted(line: lines.Line) -> None:
+    def counted(line: lines.SharedConnection) -> None:
         ring(line)
         rung.append(None)
 
-    monkeypatch.setattr(lines.Line, "_ring", counted)
+    monkeypatch.setattr(lines.SharedConnection, "_ring", counted)
     return rung
 
 
@@ -149,7 +149,7 @@ async def test_a_state_that_takes_longer_than_a_call_is_read_beside_small_calls(
         assert await small.get("n") >= 10
 
 
-async def test_the_more_wait_the_longer_until_all_deadlines_are_looked_at_again(proxy: Proxy, link: HotLink) -> None:
+async def test_the_more_wait_the_longer_until_all_deadlines_are_looked_at_again(proxy: Proxy, link: HotClient) -> None:
     proxy.hold_answers()
     line, time_of = link._line, asyncio.get_running_loop().time
     assert line is not None
@@ -183,12 +183,12 @@ class Clock:
         return asyncio.get_running_loop().call_later(3_600, due)
 
 
-async def test_time_outs_at_once_cost_no_more_than_their_number(proxy: Proxy, link: HotLink) -> None:
+async def test_time_outs_at_once_cost_no_more_than_their_number(proxy: Proxy, link: HotClient) -> None:
     few, many = await _looks_of_time_outs(proxy, link, 1_000), await _looks_of_time_outs(proxy, link, 8_000)
     assert many < 25 * few, "for eight times as many; squared, 64 times"
 
 
-async def _looks_of_time_outs(proxy: Proxy, link: HotLink, calls: int) -> int:
+async def _looks_of_time_outs(proxy: Proxy, link: HotClient, calls: int) -> int:
     """How many deadlines are looked at until so many calls, one each 0.1 ms, have got no answer in time."""
     await link.command(b"PING")
     line = link._line

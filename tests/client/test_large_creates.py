@@ -19,7 +19,7 @@ from sessioncache import (
     StaleLeaseError,
     WriteLostError,
 )
-from sessioncache.hot.client import HotLink, Reply
+from sessioncache.hot.client import HotClient, Reply
 from sessioncache.hot.faults import unanswered
 from sessioncache.hot.messages import Content, Wanted
 from sessioncache.hot.scripts import Script
@@ -68,7 +68,7 @@ class Meanwhile:
     """Has something done before a script is sent."""
 
     def __init__(self, cache: SessionCache, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._link: HotLink = cache._tiers.link
+        self._link: HotClient = cache._tiers.link
         self._call, self._call_beside, self._call_many = self._link.call, self._link.call_beside, self._link.call_many
         self._waiting: dict[str, list[Before]] = {}
         monkeypatch.setattr(self._link, "call", self._sent)

@@ -1,4 +1,4 @@
-"""Vitals: what waits for SQL, what has been done, who works on it; read without writing."""
+"""Metrics: what waits for SQL, what has been done, who works on it; read without writing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sessioncache import MemoryFullError, Session, SessionCache, StaleSessionError
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.metrics import SILENT, Pulse, Vitals, WorkerPulse, lag_seconds
+from sessioncache.hot.metrics import SILENT, Metrics, Sample, WorkerSample, lag_seconds
 from tests.conftest import StartRedis
 from tests.helpers import BUCKETS, Urls, connect, drain, evict, open_worker, raw, session, settle, upgrade
 from tests.keys import read_dump
@@ -21,10 +21,10 @@ LAYOUT = Layout("sessioncache", BUCKETS)
 
 
 @pytest.fixture
-async def vitals(small_urls: Urls) -> AsyncIterator[Vitals]:
+async def vitals(small_urls: Urls) -> AsyncIterator[Metrics]:
     """The vitals of `small_urls`."""
-    link = HotLink.from_url(small_urls.redis)
-    yield Vitals(link, LAYOUT)
+    link = HotClient.from_url(small_urls.redis)
+    yield Metrics(link, LAYOUT)
     await link.aclose()
 
 
@@ -34,7 +34,7 @@ async def conflict(made: Session) -> None:
         await made.update({"a": 1}, if_revision=made.revision - 1)
 
 
-async def test_a_redis_that_nobody_used_has_vitals_too(vitals: Vitals) -> None:
+async def test_a_redis_that_nobody_used_has_vitals_too(vitals: Metrics) -> None:
     pulse = await vitals.read()
     assert (pulse.dirty_scopes, pulse.dirty_entries, pulse.exact, pulse.oldest_age) == (0, 0, True, None)
     assert (pulse.rows, pulse.flushes, pulse.hydrates, pulse.conflicts, pulse.dead_letters) == (0, 0, 0, 0, 0)
@@ -46,7 +46,7 @@ async def test_a_redis_that_nobody_used_has_vitals_too(vitals: Vitals) -> None:
 
 
 async def test_dirt_is_counted_by_scopes_and_entries_and_flushed_rows_with_their_lag(
-    small_urls: Urls, small_cache: SessionCache, vitals: Vitals
+    small_urls: Urls, small_cache: SessionCache, vitals: Metrics
 ) -> None:
     made = await small_cache.create("ada", session_id="s1", state={"a": 1, "b": 2, "user:c": 3, "temp:d": 4})
     await made.namespace("n").set("e", 5)
@@ -64,7 +64,7 @@ async def test_dirt_is_counted_by_scopes_and_entries_and_flushed_rows_with_their
 
 
 async def test_a_bucket_is_told_with_its_incarnation_and_whether_sql_knows_it(
-    small_urls: Urls, small_cache: SessionCache, vitals: Vitals
+    small_urls: Urls, small_cache: SessionCache, vitals: Metrics
 ) -> None:
     await small_cache.create("ada", session_id="s1")
     bucket = session("ada", "s1").bucket
@@ -79,7 +79,7 @@ async def test_a_bucket_is_told_with_its_incarnation_and_whether_sql_knows_it(
 
 
 async def test_hydrates_and_conflicts_are_counted_and_writes_that_succeed_are_not(
-    small_urls: Urls, small_cache: SessionCache, vitals: Vitals
+    small_urls: Urls, small_cache: SessionCache, vitals: Metrics
 ) -> None:
     made = await small_cache.create("ada", session_id="s1", state={"a": 1})
     await made.set("a", 2)
@@ -102,7 +102,7 @@ async def test_hydrates_and_conflicts_are_counted_and_writes_that_succeed_are_no
 
 
 async def test_of_many_dirty_scopes_a_sample_is_counted_and_the_rest_estimated(
-    small_urls: Urls, small_cache: SessionCache, vitals: Vitals
+    small_urls: Urls, small_cache: SessionCache, vitals: Metrics
 ) -> None:
     for first in range(0, 600, 100):
         names = [f"s{number}" for number in range(first, first + 100)]
@@ -115,7 +115,7 @@ async def test_of_many_dirty_scopes_a_sample_is_counted_and_the_rest_estimated(
 
 
 async def test_what_else_the_control_holds_makes_no_counter_invisible(
-    small_urls: Urls, small_cache: SessionCache, vitals: Vitals
+    small_urls: Urls, small_cache: SessionCache, vitals: Metrics
 ) -> None:
     made = await small_cache.create("ada", session_id="s1", state={"a": 1})
     await conflict(made)
@@ -133,7 +133,7 @@ async def test_what_else_the_control_holds_makes_no_counter_invisible(
 
 
 async def test_workers_are_known_by_name_place_and_the_age_of_their_heartbeat(
-    small_urls: Urls, small_cache: SessionCache, vitals: Vitals
+    small_urls: Urls, small_cache: SessionCache, vitals: Metrics
 ) -> None:
     async with open_worker(small_urls) as worker:
         await worker._tiers.backlog.beat("here", '{"host": "h1", "pid": 7}')
@@ -148,7 +148,7 @@ async def test_workers_are_known_by_name_place_and_the_age_of_their_heartbeat(
 
 
 async def test_dead_letters_are_counted_and_are_neither_dirty_nor_old(
-    small_urls: Urls, small_cache: SessionCache, vitals: Vitals
+    small_urls: Urls, small_cache: SessionCache, vitals: Metrics
 ) -> None:
     refuse_poison(small_urls.database)
     await small_cache.create("ada", session_id="bad", state={"poison": 1, "beside": 2})
@@ -157,7 +157,7 @@ async def test_dead_letters_are_counted_and_are_neither_dirty_nor_old(
     assert (pulse.dead_letters, pulse.dirty_scopes, pulse.oldest_age) == (1, 0, None)
 
 
-async def test_reading_vitals_changes_nothing(small_urls: Urls, small_cache: SessionCache, vitals: Vitals) -> None:
+async def test_reading_vitals_changes_nothing(small_urls: Urls, small_cache: SessionCache, vitals: Metrics) -> None:
     await small_cache.create("ada", session_id="s1", state={"a": 1})
     with raw(small_urls.redis) as client:
         before = read_dump(client)
@@ -182,7 +182,7 @@ async def test_vitals_are_read_when_memory_is_full(start_redis: StartRedis, sqli
 
 
 async def test_counters_begin_again_where_redis_forgot_them(
-    small_urls: Urls, small_cache: SessionCache, vitals: Vitals
+    small_urls: Urls, small_cache: SessionCache, vitals: Metrics
 ) -> None:
     await small_cache.create("ada", session_id="s1", state={"a": 1})
     await drain(small_urls)
@@ -192,15 +192,15 @@ async def test_counters_begin_again_where_redis_forgot_them(
     assert (await vitals.read()).rows == 0
 
 
-async def read(url: str) -> Pulse:
+async def read(url: str) -> Sample:
     """The vitals behind a URL."""
-    link = HotLink.from_url(url)
+    link = HotClient.from_url(url)
     try:
-        return await Vitals(link, LAYOUT).read()
+        return await Metrics(link, LAYOUT).read()
     finally:
         await link.aclose()
 
 
 def test_a_worker_counts_as_gone_after_thirty_silent_seconds() -> None:
-    assert WorkerPulse("w", "", None, SILENT - 0.1).alive
-    assert not WorkerPulse("w", "", None, SILENT).alive
+    assert WorkerSample("w", "", None, SILENT - 0.1).alive
+    assert not WorkerSample("w", "", None, SILENT).alive

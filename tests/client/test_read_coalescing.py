@@ -8,7 +8,7 @@ import time
 import pytest
 
 from sessioncache import DurableTierUnavailableError, SessionCache
-from sessioncache.coordination.read_coalescing import Readings
+from sessioncache.coordination.read_coalescing import ReadCoalescing
 from sessioncache.durable.messages import FencedOff
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.scopes import ScopeRef
@@ -46,7 +46,7 @@ async def test_many_cold_sessions_take_few_transactions(cold: SessionCache) -> N
 
 
 async def test_who_comes_under_an_older_incarnation_is_fenced_off_alone(cold: SessionCache) -> None:
-    readings = Readings(cold._tiers.durable)
+    readings = ReadCoalescing(cold._tiers.durable)
     scopes = [session(f"u{n}", f"s{n}") for n in range(3)]
     incarnations = [await current(cold, scope) for scope in scopes]
     incarnations[1] = "another"
@@ -72,7 +72,7 @@ async def test_a_damaged_row_concerns_its_own_session_only(cold: SessionCache, s
 
 
 async def test_each_caller_gives_up_at_its_own_deadline(cold: SessionCache) -> None:
-    readings, stall = Readings(cold._tiers.durable), Stall(cold._tiers.durable, "read_scopes")
+    readings, stall = ReadCoalescing(cold._tiers.durable), Stall(cold._tiers.durable, "read_scopes")
     incarnation = await current(cold, session("u0", "s0"))
 
     async def read(seconds: float) -> object:
@@ -90,7 +90,7 @@ async def test_each_caller_gives_up_at_its_own_deadline(cold: SessionCache) -> N
 
 
 async def test_a_caller_that_is_cancelled_takes_nobody_along(cold: SessionCache) -> None:
-    readings, stall = Readings(cold._tiers.durable), Stall(cold._tiers.durable, "read_scopes")
+    readings, stall = ReadCoalescing(cold._tiers.durable), Stall(cold._tiers.durable, "read_scopes")
     incarnation = await current(cold, session("u0", "s0"))
     calls = [asyncio.ensure_future(readings.read(session("u0", "s0"), incarnation)) for _ in range(2)]
     await stall.reached.wait()
@@ -110,7 +110,7 @@ async def test_who_asks_just_when_all_transactions_have_ended_is_read_too() -> N
             await go.wait()
             return [None] * len(wanted)
 
-    readings = Readings(Tier())  # type: ignore[arg-type]
+    readings = ReadCoalescing(Tier())  # type: ignore[arg-type]
 
     async def twice() -> None:
         await readings.read(session("u", "s"), "inc")

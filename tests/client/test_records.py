@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from sessioncache import LimitExceededError, Record, Session, SessionCache, SessionNotFoundError, StaleLeaseError
-from sessioncache.operations.dead_letters import LetterBox
+from sessioncache.operations.dead_letters import DeadLetterQueue
 from sessioncache.settings import MAX_VALUE_BYTES
 from tests.helpers import (
     Urls,
@@ -97,7 +97,7 @@ async def test_a_record_that_was_left_out_need_not_become_durable(small: Session
     await drain(urls)
     await made.flush()
     assert await made.upsert_record(Record("past", "older", T0 - TICK)) is False
-    assert not made.ledger
+    assert not made.unflushed
     with raw(urls.redis) as client:
         client.flushall()
     await made.flush()
@@ -203,7 +203,7 @@ async def test_a_dropped_letter_goes_back_to_the_record_that_sql_has(
         " BEGIN SELECT RAISE(ABORT, 'refused'); END",
     )
     await made.upsert_record(Record("k", "refused", LAST))
-    letters = LetterBox(cache._tiers)
+    letters = DeadLetterQueue(cache._tiers)
     for _ in range(5):
         await drain(urls)
     (letter,) = await letters.list()

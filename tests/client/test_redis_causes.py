@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sessioncache import ConfigurationError, HotTierUnavailableError, SessionCacheError
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.primitives.deadline import within
 from tests.client.conftest import small_urls
 from tests.conftest import StartRedis
@@ -50,7 +50,7 @@ def deaf() -> Iterator[int]:
 
 async def failure(url: str, seconds: float = 20) -> SessionCacheError:
     """The error of a command to a URL."""
-    link = HotLink.from_url(url, connect_timeout=60)
+    link = HotClient.from_url(url, connect_timeout=60)
     try:
         with within(seconds), pytest.raises(SessionCacheError) as told:
             await link.command(b"PING")
@@ -83,7 +83,7 @@ async def test_what_the_user_may_not_run_is_named(server: RedisServer) -> None:
     url = f"redis://bob:{_SECRET}@127.0.0.1:{server.port}"
     error = await failure(url + "/1")
     assert (type(error), "the command SELECT" in str(error)) == (ConfigurationError, True)
-    link = HotLink.from_url(url)
+    link = HotClient.from_url(url)
     for command, cause in (
         ((b"PING",), "the command PING"),
         ((b"GET", b"secret"), "one of the keys"),
@@ -141,7 +141,7 @@ async def test_certificates(tls: tuple[int, Path]) -> None:
 )
 def test_urls_that_cannot_be_meant_are_refused(url: str, cause: str) -> None:
     with pytest.raises(ConfigurationError, match=cause) as told:
-        HotLink.from_url(url)
+        HotClient.from_url(url)
     assert _SECRET not in str(told.value)
 
 

@@ -14,7 +14,7 @@ import redis
 from sessioncache import HotTierUnavailableError
 from sessioncache.health.examination import examine
 from sessioncache.health.targets import find_targets
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.scripts import Script
 from sessioncache.settings import CacheSettings
@@ -233,11 +233,11 @@ async def test_r15_a_refusal_is_asked_for_once(
 def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """A list that gets what is called of a link from now on."""
     asked: list[object] = []
-    call = HotLink.call
+    call = HotClient.call
 
-    async def counting(link: HotLink, script: Script, *given: Any) -> Any:
+    async def counting(link: HotClient, script: Script, *given: Any) -> Any:
         asked.append(script.name)
         return await call(link, script, *given)
 
-    monkeypatch.setattr(HotLink, "call", counting)
+    monkeypatch.setattr(HotClient, "call", counting)
     return asked

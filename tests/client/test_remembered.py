@@ -20,8 +20,8 @@ async def test_what_is_durable_is_forgotten_also_where_redis_does_not_hold_it_an
         await drain(urls)
         evict(urls.redis)
         await made[1].get("n")  # it is hot again, as SQL had it
-        await prune(cache._tiers, list(cache._ledgers))
-        assert not cache._ledgers
+        await prune(cache._tiers, list(cache._all_unflushed))
+        assert not cache._all_unflushed
 
 
 async def test_what_is_durable_is_forgotten_after_redis_forgot_everything(urls: Urls) -> None:
@@ -32,8 +32,8 @@ async def test_what_is_durable_is_forgotten_after_redis_forgot_everything(urls: 
         with raw(urls.redis) as client:
             client.flushall()
         await cache.create("ada", session_id="new", state={"n": 1})
-        await prune(cache._tiers, list(cache._ledgers))
-        left = {one.place.ref.session for ledger in cache._ledgers for one in ledger.pending()}
+        await prune(cache._tiers, list(cache._all_unflushed))
+        left = {one.place.ref.session for writes in cache._all_unflushed for one in writes.pending()}
         assert left == {"lost", "new"}, "who flushes is told what was lost"
 
 
@@ -63,7 +63,7 @@ async def test_r11_flush_asks_sql_for_many_scopes_at_once(urls: Urls) -> None:
         with statements(cache) as asked:
             await cache.flush()
         assert len([one for one in asked if "sessioncache_state" in one]) <= 12
-        assert not cache._ledgers
+        assert not cache._all_unflushed
 
 
 async def test_r11_much_evidence_is_read_piece_by_piece(urls: Urls, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,4 +77,4 @@ async def test_r11_much_evidence_is_read_piece_by_piece(urls: Urls, monkeypatch:
         with statements(cache) as asked:
             await cache.flush()
         assert 5 <= len([one for one in asked if "s.given_at" in one]) <= 8
-        assert not cache._ledgers
+        assert not cache._all_unflushed

@@ -171,7 +171,7 @@ async def test_a_value_that_is_refused_makes_no_statement_smaller(
         with pytest.raises(RefusedDataError):
             await put(tier, dirt(session(), 5, {"poison": b"1"}))
         async with tier.engine.connect() as connection:
-            assert statement_sizes.pieces_of(connection).rows == statement_sizes.Pieces().rows
+            assert statement_sizes.pieces_of(connection).rows == statement_sizes.StatementSizes().rows
 
 
 async def test_poison_of_a_replaced_incarnation_is_only_fenced_off(tier: DurableTier) -> None:

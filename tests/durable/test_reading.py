@@ -13,7 +13,7 @@ from sqlalchemy import event, insert, text
 
 from sessioncache.durable import reading, schema
 from sessioncache.durable.messages import FencedOff
-from sessioncache.durable.purging import Position
+from sessioncache.durable.purging import PurgeCursor
 from sessioncache.durable.tier import Asked, DurableTier
 from sessioncache.primitives.entries import Entry, Head
 from sessioncache.primitives.scopes import ScopeRef
@@ -195,7 +195,7 @@ async def test_the_view_shows_living_entries_by_name(tier: DurableTier) -> None:
         (lambda tier: tier.read_changes([(session(), INCARNATION, 5)]), "sessioncache_state_living"),
         (lambda tier: tier.read_changes([(session(), INCARNATION, 5)]), "sessioncache_state_deleted"),
         (lambda tier: tier.purge(10), "sessioncache_state_dead"),
-        (lambda tier: tier.purge(10, Position(sessions=True)), "sessioncache_session_dead"),
+        (lambda tier: tier.purge(10, PurgeCursor(sessions=True)), "sessioncache_session_dead"),
         (lambda tier: tier.erased(user(), "", 10), "sessioncache_session_dead_by_user"),
         (lambda tier: tier.named(user(), 10), "sessioncache_session_dead_by_user"),
     ],

@@ -19,7 +19,7 @@ from sessioncache_worker.cli import main
 from sessioncache_worker.flusher import Claimed, Flusher
 
 from sessioncache.durable import flushing
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.messages import Large
 from sessioncache.hot.scripts import Script
 from sessioncache.primitives.entries import Committed, Dirt
@@ -27,7 +27,7 @@ from sessioncache.primitives.entries import Committed, Dirt
 POINTS = ("claimed", "read", "written", "committed", "acknowledging", "half")
 
 _inner_flush = flushing.flush
-_inner_call = HotLink.call_each
+_inner_call = HotClient.call_each
 _failed: list[str] = []
 
 
@@ -45,7 +45,7 @@ async def flush(*args: Any, **kwargs: Any) -> Any:
     return result
 
 
-async def call_each(self: HotLink, script: Script, calls: Sequence[tuple[Sequence[bytes], Sequence[Any]]]) -> Any:
+async def call_each(self: HotClient, script: Script, calls: Sequence[tuple[Sequence[bytes], Sequence[Any]]]) -> Any:
     """Scripts; of an acknowledgement the pieces that are not the last one are marked by a dash."""
     replies = await _inner_call(self, script, calls)
     if script.name == "ack" and any(b"-" in args for _, args in calls):
@@ -78,5 +78,5 @@ class FailingFlusher(Flusher):
 if __name__ == "__main__":
     vars(worker)["Flusher"] = FailingFlusher
     vars(flushing)["flush"] = flush
-    HotLink.call_each = call_each  # type: ignore[method-assign]
+    HotClient.call_each = call_each  # type: ignore[method-assign]
     sys.exit(main())

@@ -278,7 +278,7 @@ class AgentRules(ModelMachine):
 
     def _proof(self, held: Held) -> Any:
         """Checks in SQL what a handle has written until now."""
-        pending = held.handle._ledger.pending() if held.handle._ledger else []
+        pending = held.handle._unflushed.pending() if held.handle._unflushed else []
 
         def proof() -> None:
             sql = self.lab.view().sql

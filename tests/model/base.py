@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from sessioncache import Session
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
-from sessioncache.operations.dead_letters import LetterBox
+from sessioncache.operations.dead_letters import DeadLetterQueue
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.scopes import ScopeRef
 from sessioncache.primitives.values import encode_value
@@ -165,7 +165,7 @@ class ModelMachine(RuleBasedStateMachine):
 
     async def _flush_all(self) -> None:
         drainer = self.lab.worker()
-        letters = LetterBox(drainer.tiers)
+        letters = DeadLetterQueue(drainer.tiers)
         for letter in await letters.list():
             await letters.retry(letter.id)
         try:

@@ -139,7 +139,7 @@ class Lab:
     def look_at_incarnations(self) -> None:
         """Somebody registers all buckets, as every process does that finds another replication id."""
         agent = self.agent()
-        self.run(agent.tiers.registrar.register(range(BUCKETS)))
+        self.run(agent.tiers.fencing.register(range(BUCKETS)))
         self.run(agent.cache.aclose())
 
     def purge(self) -> None:

@@ -37,7 +37,7 @@ async def caches(urls: Urls) -> AsyncIterator[list[SessionCache]]:
         yield [one, two, three]
 
 
-class Readings:
+class ReadCoalescing:
     """Counts the readings of SQL that a cache begins; each waits until it is released."""
 
     def __init__(self, cache: SessionCache) -> None:
@@ -61,7 +61,7 @@ def token(urls: Urls, name: str = "s1") -> list[str]:
 
 
 async def test_a_loader_keeps_its_token_and_the_others_wait(urls: Urls, caches: list[SessionCache]) -> None:
-    first, *others = [Readings(cache) for cache in caches]
+    first, *others = [ReadCoalescing(cache) for cache in caches]
     calls = [asyncio.ensure_future(caches[0].get("ada", "s1"))]
     await first.stall.reached.wait()
     before = token(urls)
@@ -81,7 +81,7 @@ async def test_a_create_keeps_its_token_while_it_looks_for_the_id(urls: Urls, ca
     await caches[0].delete("ada", "s1")
     await drain(urls)
     evict(urls.redis)
-    readings = Readings(caches[0])
+    readings = ReadCoalescing(caches[0])
     creating = asyncio.ensure_future(caches[0].create("ada", session_id="s1", state={"n": 2}))
     await readings.stall.reached.wait()
     before = token(urls)
@@ -117,7 +117,7 @@ async def test_a_revalidation_keeps_its_token(urls: Urls, caches: list[SessionCa
 
 
 async def test_who_gives_up_does_not_end_the_loading(urls: Urls, caches: list[SessionCache]) -> None:
-    cache, readings = caches[0], Readings(caches[0])
+    cache, readings = caches[0], ReadCoalescing(caches[0])
 
     async def give_up() -> None:
         with within(0.5), pytest.raises((DurableTierUnavailableError, HotTierUnavailableError)):
@@ -136,7 +136,7 @@ async def test_who_gives_up_does_not_end_the_loading(urls: Urls, caches: list[Se
 
 
 async def test_closing_ends_the_loading_and_gives_the_token_back(urls: Urls, caches: list[SessionCache]) -> None:
-    readings = Readings(caches[0])
+    readings = ReadCoalescing(caches[0])
     reading = asyncio.ensure_future(caches[0].get("ada", "s1"))
     await readings.stall.reached.wait()
     reading.cancel()

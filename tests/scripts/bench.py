@@ -29,13 +29,13 @@ from sessioncache.hot import (
     unflushed,
 )
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.client import Argument, HotLink, Reply
-from sessioncache.hot.dead_letters import Letters
+from sessioncache.hot.client import Argument, HotClient, Reply
+from sessioncache.hot.dead_letters import DeadLetters
 from sessioncache.hot.fields import fields_of, head_of, key_field
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.layout import Layout, Place
 from sessioncache.hot.leases import Leases
-from sessioncache.hot.merging import Merging, Taken
+from sessioncache.hot.merging import Merging, TakenScope
 from sessioncache.hot.messages import (
     ANY,
     Acknowledged,
@@ -114,7 +114,7 @@ def install_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 class Sent:
     """Script calls as they were sent: a network may deliver one again, and late."""
 
-    def __init__(self, link: HotLink) -> None:
+    def __init__(self, link: HotClient) -> None:
         self._call = link.call
         self._calls: list[tuple[Script, Sequence[bytes], Sequence[Argument]]] = []
 
@@ -134,7 +134,7 @@ class Sent:
 class Bench:
     """The hot tier of one server: the wrappers, and a plain client to look behind them."""
 
-    def __init__(self, clock: Clock, link: HotLink, raw: redis.Redis) -> None:
+    def __init__(self, clock: Clock, link: HotClient, raw: redis.Redis) -> None:
         self.clock = clock
         self.link = link
         self.raw = raw
@@ -143,7 +143,7 @@ class Bench:
         self.backlog = Backlog(self.link, self.layout, idle_ttl=IDLE)
         self.incarnations = Incarnations(self.link, self.layout)
         self.merging = Merging(self.link, self.layout, idle_ttl=IDLE)
-        self.letters = Letters(self.link, self.layout)
+        self.letters = DeadLetters(self.link, self.layout)
         self.leases = Leases(self.link)
         self.replid = ""
         """By which the server goes now."""
@@ -328,10 +328,10 @@ class Bench:
 
     # ---- revalidation
 
-    async def take_merge_token(self, place: Place) -> Taken:
+    async def take_merge_token(self, place: Place) -> TakenScope:
         """The token of a scope that is to be revalidated and that nobody else is at."""
         (taken,) = await self.merging.take_tokens([place])
-        assert isinstance(taken, Taken)
+        assert isinstance(taken, TakenScope)
         return taken
 
     async def merge(self, place: Place, *entries: Entry, absent: bool = False, **head: Any) -> int:
@@ -359,7 +359,7 @@ class Bench:
         assert isinstance(left, int)
         return left
 
-    async def merge_under(self, taken: Taken, stored: StoredScope) -> int | None:
+    async def merge_under(self, taken: TakenScope, stored: StoredScope) -> int | None:
         """Revalidate under a token that was taken; the marks that are left, None where it is lost."""
         (looked,) = await self.merging.look([taken])
         if looked is None:

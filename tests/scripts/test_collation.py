@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.primitives.entries import Entry
 from sessioncache.primitives.revisions import decode_revision, encode_revision
 from tests.conftest import StartRedis, missing
@@ -45,7 +45,7 @@ async def real(
     for name, value in collating.items():
         monkeypatch.setitem(os.environ, name, value)
     server = start_redis(kind)
-    bench = Bench(Clock(), HotLink.from_url(server.url), server.client())
+    bench = Bench(Clock(), HotClient.from_url(server.url), server.client())
     await bench.register()
     yield bench
     await bench.link.aclose()

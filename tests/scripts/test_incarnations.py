@@ -9,7 +9,7 @@ import pytest
 
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError
 from sessioncache.hot.layout import Place
-from sessioncache.hot.merging import Taken
+from sessioncache.hot.merging import TakenScope
 from sessioncache.hot.messages import Need, Operation, Part, Unready, UnreadyBuckets, Wanted
 from sessioncache.hot.tier import HotTier
 from sessioncache.primitives.entries import Entry
@@ -32,7 +32,7 @@ async def _read_dirt(bench: Bench, place: Place) -> None:
 
 
 async def _look(bench: Bench, place: Place) -> None:
-    if await bench.merging.look([Taken(place, b"t", "inc")]) == [None]:
+    if await bench.merging.look([TakenScope(place, b"t", "inc")]) == [None]:
         raise Unready(Need.REGISTER, [place])
 
 
@@ -175,11 +175,11 @@ async def test_an_incarnation_bears_the_database_that_it_belongs_to(bench: Bench
     found = await bench.register()
     await bench.create(bench.session())
     for ours in ("", "0123456789abcdef"):
-        bench.hot.once.database = ours
+        bench.hot.idempotency.database = ours
         await bench.read(bench.session())
     check_owner(found[0], "0123456789abcdef")
     again = HotTier(bench.link, bench.layout, idle_ttl=IDLE, temp_ttl=TEMP)
-    again.once.database = "fedcba9876543210"
+    again.idempotency.database = "fedcba9876543210"
     for call in (again.read([Wanted(bench.session())]), again.write([Part(bench.session(), [put("k", "1")])])):
         with pytest.raises(ConfigurationError, match="belongs to another database"):
             await call

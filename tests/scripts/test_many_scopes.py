@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sessioncache.hot.client import Reply
-from sessioncache.hot.merging import Taken
+from sessioncache.hot.merging import TakenScope
 from sessioncache.hot.messages import Acknowledged, Damaged, Large, Need, Unready
 from sessioncache.hot.reconciling import Looked, stamp_anew
 from sessioncache.primitives.entries import Committed, Dirt
@@ -97,7 +97,7 @@ async def test_what_is_revalidated_is_told_in_few_calls_none_of_which_tells_much
         await bench.write(place, *(put(f"k{number}", "1") for number in range(size)))
     bench.fail_over(bench.replid + "b")
     await bench.register()
-    taken = [one for one in await bench.merging.take_tokens(places) if isinstance(one, Taken)]
+    taken = [one for one in await bench.merging.take_tokens(places) if isinstance(one, TakenScope)]
     first = await bench.merging._look(taken, 0)
     assert [reply[0] for reply in first] == [b"ok", b"later", b"later"], "one call, and enough"
     looks = await bench.merging.look(taken)
@@ -141,7 +141,7 @@ async def test_r10_one_damaged_scope_does_not_keep_the_others_from_being_revalid
     places = [spoilt.backlog.place(*scope) for scope in scopes]
     spoilt.fail_over(spoilt.replid + "b")
     await spoilt.register()
-    taken = [one for one in await spoilt.merging.take_tokens(places) if isinstance(one, Taken)]
+    taken = [one for one in await spoilt.merging.take_tokens(places) if isinstance(one, TakenScope)]
     spoil(spoilt, scopes[20])
     looks = await spoilt.merging.look(taken)
     assert [scope for scope, one in zip(scopes, looks, strict=True) if isinstance(one, Damaged)] == [scopes[20]]
@@ -165,4 +165,4 @@ async def test_the_tokens_of_a_call_that_failed_are_given_to_the_others(spoilt: 
     spoilt.raw.set(places[20].hash, "x")
     taken = await spoilt.merging.take_tokens(places)
     assert [number for number, one in enumerate(taken) if isinstance(one, Damaged)] == [20]
-    assert sum(isinstance(one, Taken) for one in taken) == MANY - 1
+    assert sum(isinstance(one, TakenScope) for one in taken) == MANY - 1

@@ -39,7 +39,7 @@ NOT_FOR_CALLERS = {
     "apply",
     "created",
     "gone",
-    "ledger",
+    "unflushed",
     "moved",
     "of_session",
     "place",

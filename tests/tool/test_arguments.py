@@ -17,7 +17,7 @@ from sessioncache import (
     StaleLeaseError,
     errors,
 )
-from sessioncache.tool.arguments import Request, from_text, parse
+from sessioncache.tool.arguments import ToolCall, from_text, parse
 from sessioncache.tool.replies import as_text, explanation, shown
 
 GET = {"operation": "get", "namespace": "n", "key": "k"}
@@ -29,21 +29,21 @@ CLEAR = {"operation": "clear", "namespace": "n"}
 @pytest.mark.parametrize(
     ("arguments", "request_"),
     [
-        (GET, Request("get", "n", "k")),
-        (SET, Request("set", "n", "k", "v")),
-        (SET | {"value": ""}, Request("set", "n", "k", "")),
-        (SET | {"value": "null"}, Request("set", "n", "k", "null")),
-        (SET | {"value": "a\0\ud800"}, Request("set", "n", "k", "a\0\ud800")),
-        (GET | {"operation": "delete"}, Request("delete", "n", "k")),
-        (LIST, Request("list", "n")),
-        (GET | {"value": None}, Request("get", "n", "k")),
-        (GET | {"value": ""}, Request("get", "n", "k")),
-        (CLEAR | {"key": None, "value": None}, Request("clear", "n")),
-        (CLEAR | {"key": "", "value": ""}, Request("clear", "n")),
-        (MappingProxyType(GET), Request("get", "n", "k")),
+        (GET, ToolCall("get", "n", "k")),
+        (SET, ToolCall("set", "n", "k", "v")),
+        (SET | {"value": ""}, ToolCall("set", "n", "k", "")),
+        (SET | {"value": "null"}, ToolCall("set", "n", "k", "null")),
+        (SET | {"value": "a\0\ud800"}, ToolCall("set", "n", "k", "a\0\ud800")),
+        (GET | {"operation": "delete"}, ToolCall("delete", "n", "k")),
+        (LIST, ToolCall("list", "n")),
+        (GET | {"value": None}, ToolCall("get", "n", "k")),
+        (GET | {"value": ""}, ToolCall("get", "n", "k")),
+        (CLEAR | {"key": None, "value": None}, ToolCall("clear", "n")),
+        (CLEAR | {"key": "", "value": ""}, ToolCall("clear", "n")),
+        (MappingProxyType(GET), ToolCall("get", "n", "k")),
     ],
 )
-def test_a_request_and_nulls_and_empty_texts_where_nothing_is_taken(arguments: Any, request_: Request) -> None:
+def test_a_request_and_nulls_and_empty_texts_where_nothing_is_taken(arguments: Any, request_: ToolCall) -> None:
     assert parse(arguments) == request_
 
 

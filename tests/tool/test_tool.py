@@ -179,7 +179,7 @@ async def test_a_long_loop_leaves_no_more_to_flush_than_its_namespaces(
     tool = SessionStateTool(made)
     for number in range(100):
         await tool.call(ask("set", f"n{number % 4}", key="k", value=str(number)))
-    assert len(small_cache._ledgers) <= 5
+    assert len(small_cache._all_unflushed) <= 5
     await drain(small_urls)
     await small_cache.flush(60)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sessioncache.coordination import fencing
-from sessioncache.coordination.fencing import Registrar
+from sessioncache.coordination.fencing import Fencing
 from tests.waiting import wait_until_async
 
 
@@ -17,7 +17,7 @@ async def test_buckets_that_come_one_by_one_are_summed_up(
 ) -> None:
     nothing: Any = None
     monkeypatch.setattr(fencing, "_QUIET", 0.05)
-    one = Registrar(nothing, nothing)
+    one = Fencing(nothing, nothing)
     with caplog.at_level(logging.WARNING, "sessioncache"):
         for _ in range(74):
             one._tell(1, 1)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from sessioncache.durable import hang_detection
-from sessioncache.durable.hang_detection import Silence
+from sessioncache.durable.hang_detection import HangDetection
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_statements_may_take_long_together_and_what_lies_between_them_longer(clock: list[float]) -> None:
-    heard = Silence(5.0)
+    heard = HangDetection(5.0)
     for _ in range(3):
         heard.asks(())
         clock[0] += 4.0
@@ -31,7 +31,7 @@ def test_statements_may_take_long_together_and_what_lies_between_them_longer(clo
 
 
 def test_a_statement_that_is_not_answered_is_too_long_and_so_is_a_commit(clock: list[float]) -> None:
-    statement, commit = Silence(5.0), Silence(5.0)
+    statement, commit = HangDetection(5.0), HangDetection(5.0)
     statement.asks(())
     commit.ends_it()
     clock[0] += 5.0
@@ -40,7 +40,7 @@ def test_a_statement_that_is_not_answered_is_too_long_and_so_is_a_commit(clock: 
 
 
 def test_a_large_statement_has_the_time_that_a_slow_link_takes_for_it(clock: list[float]) -> None:
-    heard = Silence(5.0)
+    heard = HangDetection(5.0)
     heard.asks((b"x" * 1024 * 1024, "y" * 1024 * 1024, 3))
     clock[0] += 8.5
     assert math.isclose(heard.seconds_left(), 0.5)

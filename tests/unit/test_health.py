@@ -15,7 +15,7 @@ from sessioncache.health.finding import Level, Report, bad, good, version_of, wa
 from sessioncache.health.hot_tier import judge_eviction, judge_memory, judge_persistence, judge_redis, judge_refusals
 from sessioncache.health.redis_facts import RedisFacts
 from sessioncache.health.sql_facts import History, SqlFacts, summed
-from sessioncache.hot.metrics import Incarnation, WorkerPulse
+from sessioncache.hot.metrics import Incarnation, WorkerSample
 from sessioncache.settings import CacheSettings
 
 GOOD, WARNING, BAD = Level.GOOD, Level.WARNING, Level.BAD
@@ -232,9 +232,9 @@ def test_clocks_are_compared_with_each_other_and_with_this_machine(
     assert judge_clocks(redis, database).level is level
 
 
-def worker(age: float) -> WorkerPulse:
+def worker(age: float) -> WorkerSample:
     """A worker that was last heard of so many seconds ago."""
-    return WorkerPulse(f"host:{age}", "host", 1, age)
+    return WorkerSample(f"host:{age}", "host", 1, age)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""R11: a ledger is the same in whatever order the calls of a handle are answered."""
+"""R11: what is unflushed is the same in whatever order the calls of a handle are answered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessioncache.handle.unflushed_writes import Ledger, Pending
+from sessioncache.handle.unflushed_writes import UnflushedScope, UnflushedWrites
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.messages import ANY, Operation, Part, Written, WrittenPart
 from sessioncache.primitives.revisions import encode_revision
@@ -32,7 +32,7 @@ class Call(NamedTuple):
     """Up to which revision the scope was flushed at that moment."""
 
 
-def note(ledger: Ledger, call: Call) -> None:
+def note(writes: UnflushedWrites, call: Call) -> None:
     """The answer of a call comes."""
     results: dict[str, tuple[bytes, bytes | int]] = {"add": (b"I", b"7"), "delete": (b"D", 1), "clear": (b"C", 3)}
     code, result = results.get(call.kind, (b"S", b""))
@@ -41,22 +41,22 @@ def note(ledger: Ledger, call: Call) -> None:
     done = WrittenPart(call.incarnation, encode_revision(call.flushed), True, [result] * len(part.operations))
     written = Written(encode_revision(call.revision), [done])
     if call.kind == "touch":
-        ledger.note_head(PLACE, written)
+        writes.note_head(PLACE, written)
     elif call.kind == "end":
-        ledger.note_delete(PLACE, written)
+        writes.note_delete(PLACE, written)
     else:
-        ledger.note([part], written, life=call.kind == "create")
+        writes.note([part], written, life=call.kind == "create")
 
 
-def ledger_of(calls: Sequence[Call]) -> dict[bytes, Pending]:
+def unflushed_of(calls: Sequence[Call]) -> dict[bytes, UnflushedScope]:
     """What is pending, by incarnation, once all these answers have come in this order."""
-    ledger = Ledger()
+    writes = UnflushedWrites()
     for call in calls:
-        note(ledger, call)
-    return {one.incarnation: one for one in ledger.pending()}
+        note(writes, call)
+    return {one.incarnation: one for one in writes.pending()}
 
 
-def holds(found: Pending, wanted: Pending) -> bool:
+def holds(found: UnflushedScope, wanted: UnflushedScope) -> bool:
     """Whether nothing is missing of what has to become durable."""
     left = [wanted.life, wanted.head, wanted.whole, *(noted.revision for noted in wanted.entries.values())]
     return (
@@ -86,7 +86,7 @@ def histories(draw: st.DrawFn, last: int) -> list[Call]:
 @given(histories(last=0).flatmap(lambda calls: st.tuples(st.just(calls), st.permutations(calls))))
 def test_r11_the_order_of_answers_does_not_matter(both: tuple[list[Call], list[Call]]) -> None:
     worked, answered = both
-    assert ledger_of(answered) == ledger_of(worked)
+    assert unflushed_of(answered) == unflushed_of(worked)
 
 
 @given(histories(last=1).flatmap(lambda calls: st.tuples(st.just(calls), st.permutations(calls))))
@@ -94,8 +94,8 @@ def test_r11_in_whatever_order_answers_of_two_incarnations_come_nothing_is_missi
     both: tuple[list[Call], list[Call]],
 ) -> None:
     worked, answered = both
-    found = ledger_of(answered)
-    for incarnation, wanted in ledger_of(worked).items():
+    found = unflushed_of(answered)
+    for incarnation, wanted in unflushed_of(worked).items():
         assert holds(found[incarnation], wanted)
 
 
@@ -111,7 +111,7 @@ def test_r11_what_was_flushed_in_between_makes_nothing_later_look_durable(
             through = revision
     latest = calls[-1]
     for order in permutations(calls):
-        found = ledger_of(order)
+        found = unflushed_of(order)
         assert encode_revision(latest.revision) == found[INCARNATIONS[0]].revision
         if latest.kind in ("set", "add", "delete"):
             assert found[INCARNATIONS[0]].entries[latest.key].revision == encode_revision(latest.revision)
@@ -129,25 +129,25 @@ LATER = {
 
 @pytest.mark.parametrize("later", LATER.values(), ids=LATER)
 def test_r11_a_late_answer_of_what_is_flushed_hides_no_later_write(later: Call) -> None:
-    assert ledger_of([later, LATE])[INCARNATIONS[0]].revision == encode_revision(later.revision)
+    assert unflushed_of([later, LATE])[INCARNATIONS[0]].revision == encode_revision(later.revision)
 
 
 def test_r11_a_late_answer_of_an_incarnation_that_is_over_hides_no_write_of_the_next() -> None:
-    found = ledger_of([Call("set", "a", INCARNATIONS[1], 12), LATE])
+    found = unflushed_of([Call("set", "a", INCARNATIONS[1], 12), LATE])
     assert list(found) == [INCARNATIONS[1]]
 
 
 def test_r11_a_late_answer_of_an_incarnation_that_is_over_hides_nothing_that_built_on_what_was_there() -> None:
-    found = ledger_of([Call("add", "a", INCARNATIONS[1], 12), LATE])
+    found = unflushed_of([Call("add", "a", INCARNATIONS[1], 12), LATE])
     assert {one.entries["a"].revision for one in found.values()} == {encode_revision(11), encode_revision(12)}
 
 
 def test_r11_an_answer_that_comes_while_a_flush_is_judged_is_not_forgotten_with_it() -> None:
-    ledger = Ledger()
-    note(ledger, Call("set", "b", INCARNATIONS[0], 12))
-    (judged,) = ledger.pending()
-    note(ledger, LATE)
-    ledger.forget(judged)
-    (left,) = ledger.pending()
+    writes = UnflushedWrites()
+    note(writes, Call("set", "b", INCARNATIONS[0], 12))
+    (judged,) = writes.pending()
+    note(writes, LATE)
+    writes.forget(judged)
+    (left,) = writes.pending()
     assert list(left.entries) == ["a"]
     assert left.whole == b""

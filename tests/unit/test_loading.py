@@ -14,7 +14,7 @@ from sessioncache.coordination.hydration import Hydrator
 from sessioncache.coordination.revalidation import Revalidator
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.merging import Taken
+from sessioncache.hot.merging import TakenScope
 from sessioncache.hot.messages import Token
 from sessioncache.hot.reconciling import Looked
 from sessioncache.primitives.deadline import within
@@ -32,7 +32,7 @@ async def never(*_: Any, **__: Any) -> None:
 
 def revalidator(merging: Any, durable: Any) -> Revalidator:
     """One over tiers that are as a test makes them."""
-    merging.take_tokens = AsyncMock(return_value=[Taken(PLACE, b"token", "incarnation")])
+    merging.take_tokens = AsyncMock(return_value=[TakenScope(PLACE, b"token", "incarnation")])
     merging.kept = lambda _: nullcontext()
     merging.release = AsyncMock()
     return Revalidator(merging, durable, Mock(), Mock())
@@ -68,13 +68,13 @@ class Parts:
         self.done: list[int] = []
         layout = Layout("t", 2)
         self.places = [layout.place(user_ref(2, "org", "app", str(number))) for number in range(len(sizes))]
-        taken = [Taken(place, b"token", "inc", size) for place, size in zip(self.places, sizes, strict=True)]
+        taken = [TakenScope(place, b"token", "inc", size) for place, size in zip(self.places, sizes, strict=True)]
         merging = Mock(look=self._look, carry_out=self._carry_out, take_tokens=AsyncMock(return_value=taken))
         merging.kept, merging.release = lambda _: nullcontext(), AsyncMock()
         self._told = told
         self.revalidator = Revalidator(merging, Mock(read_changes=self._read), Mock(), Mock())
 
-    async def _look(self, taken: Sequence[Taken]) -> list[Looked]:
+    async def _look(self, taken: Sequence[TakenScope]) -> list[Looked]:
         self.looked.append(len(taken))
         head = [b"old", None, *[encode_revision(5)] * 3, None, *[None] * 7]
         return [Looked.of("inc", 5, head, []) for _ in taken]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sessioncache.handle.local_view import Known
+from sessioncache.handle.local_view import LocalView
 from sessioncache.hot.messages import Content, WrittenPart
 from sessioncache.primitives.names import KeyScope
 from sessioncache.primitives.revisions import encode_revision
@@ -30,7 +30,7 @@ def content(number: int, **entries: bytes) -> Content:
 
 
 def test_the_newer_of_two_writes_stays_whichever_answers_last() -> None:
-    known = Known()
+    known = LocalView()
     first, second = known.begin(), known.begin()
     known.write(second, SESSION, "k", rev(2), b"2")
     known.write(first, SESSION, "k", rev(1), b"1")
@@ -38,7 +38,7 @@ def test_the_newer_of_two_writes_stays_whichever_answers_last() -> None:
 
 
 def test_a_key_that_somebody_deleted_since_a_write_is_not_brought_back_by_it() -> None:
-    known = Known()
+    known = LocalView()
     known.replace(known.begin(), SESSION, "", content(1))
     reading = known.begin()
     known.write(known.begin(), SESSION, "k", rev(2), b"2")
@@ -48,7 +48,7 @@ def test_a_key_that_somebody_deleted_since_a_write_is_not_brought_back_by_it() -
 
 
 def test_a_write_that_answers_after_a_reading_of_something_newer_changes_nothing() -> None:
-    known = Known()
+    known = LocalView()
     known.replace(known.begin(), SESSION, "", content(1))
     writing = known.begin()
     known.replace(known.begin(), SESSION, "", content(5, k=rev(5) + b"5"))
@@ -57,7 +57,7 @@ def test_a_write_that_answers_after_a_reading_of_something_newer_changes_nothing
 
 
 def test_a_delete_that_answers_first_is_not_undone_by_an_older_write() -> None:
-    known = Known()
+    known = LocalView()
     first, second = known.begin(), known.begin()
     known.write(second, SESSION, "k", rev(2), None)
     known.write(first, SESSION, "k", rev(1), b"1")
@@ -65,7 +65,7 @@ def test_a_delete_that_answers_first_is_not_undone_by_an_older_write() -> None:
 
 
 def test_a_reading_from_before_a_write_does_not_take_it_back() -> None:
-    known = Known()
+    known = LocalView()
     reading = known.begin()
     known.write(known.begin(), SESSION, "k", rev(2), b"2")
     known.read(reading, SESSION, "k", rev(1) + b"1", version(1))
@@ -75,7 +75,7 @@ def test_a_reading_from_before_a_write_does_not_take_it_back() -> None:
 
 
 def test_a_reading_from_before_a_delete_does_not_bring_the_key_back() -> None:
-    known = Known()
+    known = LocalView()
     known.write(known.begin(), SESSION, "k", rev(1), b"1")
     reading = known.begin()
     known.write(known.begin(), SESSION, "k", rev(2), None)
@@ -84,7 +84,7 @@ def test_a_reading_from_before_a_delete_does_not_bring_the_key_back() -> None:
 
 
 def test_what_others_wrote_after_a_write_of_ours_counts() -> None:
-    known = Known()
+    known = LocalView()
     reading = known.begin()
     known.write(known.begin(), SESSION, "k", rev(2), b"2")
     known.replace(reading, SESSION, "", content(3, k=rev(3) + b"3"))
@@ -92,7 +92,7 @@ def test_what_others_wrote_after_a_write_of_ours_counts() -> None:
 
 
 def test_a_later_reading_counts_also_where_redis_forgot_and_is_older() -> None:
-    known = Known()
+    known = LocalView()
     known.replace(known.begin(), SESSION, "", content(9, k=rev(9) + b"9"))
     forgot = Content(b"new", {b"r": rev(1), b"=k": rev(1) + b"1"})
     known.read(known.begin(), SESSION, "k", rev(1) + b"1", forgot.version)
@@ -104,7 +104,7 @@ def test_a_later_reading_counts_also_where_redis_forgot_and_is_older() -> None:
 
 
 def test_a_reading_of_one_scope_leaves_the_others_as_they_are() -> None:
-    known = Known()
+    known = LocalView()
     known.replace(known.begin(), SESSION, "", content(1, k=rev(1) + b"1"))
     known.replace(known.begin(), APP, "app:", content(1, k=rev(1) + b"2"))
     assert known.values == {"k": rev(1) + b"1", "app:k": rev(1) + b"2"}
@@ -114,7 +114,7 @@ def test_a_reading_of_one_scope_leaves_the_others_as_they_are() -> None:
 
 
 def test_writes_after_a_reading_that_nobody_looked_at_are_seen() -> None:
-    known = Known()
+    known = LocalView()
     known.replace(known.begin(), SESSION, "", content(1, gone=rev(1) + b"1", kept=rev(1) + b"1"))
     known.write(known.begin(), SESSION, "gone", rev(2), None)
     known.write(known.begin(), SESSION, "new", rev(3), b"3")
@@ -122,7 +122,7 @@ def test_writes_after_a_reading_that_nobody_looked_at_are_seen() -> None:
 
 
 def test_nothing_is_said_to_be_held_until_it_was_seen_twice_the_same() -> None:
-    known = Known()
+    known = LocalView()
     assert known.versions() == {}
     known.replace(known.begin(), SESSION, "", content(1))
     assert known.versions() == {}, "small, and it may change all the time"
@@ -134,9 +134,9 @@ def test_nothing_is_said_to_be_held_until_it_was_seen_twice_the_same() -> None:
     assert known.versions() == {SESSION: version(3)}, "large: always worth asking"
 
 
-def steady(number: int) -> Known:
+def steady(number: int) -> LocalView:
     """A handle that holds a scope at a revision."""
-    known = Known()
+    known = LocalView()
     for _ in range(2):
         known.replace(known.begin(), SESSION, "", content(number))
     return known
@@ -180,7 +180,7 @@ def test_a_handle_that_goes_its_own_way_takes_what_is_held_along() -> None:
 
 
 def test_the_revision_stands_for_what_is_known_and_moves_on_with_nothing_else() -> None:
-    known = Known()
+    known = LocalView()
     known.replace(known.begin(), SESSION, "", content(1))
     known.advance(SESSION, after(1), rev(2))
     assert known.revision(SESSION) == rev(2)
@@ -193,7 +193,7 @@ def test_the_revision_stands_for_what_is_known_and_moves_on_with_nothing_else() 
 
 
 def test_the_revision_of_a_reading_that_is_outdated_is_not_taken() -> None:
-    known = Known()
+    known = LocalView()
     known.replace(known.begin(), SESSION, "", content(5))
     reading = known.begin()
     known.advance(SESSION, after(5), rev(6))
@@ -202,7 +202,7 @@ def test_the_revision_of_a_reading_that_is_outdated_is_not_taken() -> None:
 
 
 def test_writes_are_remembered_only_for_calls_that_are_under_way() -> None:
-    known = Known()
+    known = LocalView()
     alone = known.begin()
     known.write(alone, KeyScope.SESSION, "k0", encode_revision(1), b"1")
     known.end(alone)
@@ -225,7 +225,7 @@ def test_writes_are_remembered_only_for_calls_that_are_under_way() -> None:
 
 
 def test_what_a_reading_under_way_brings_from_before_a_clear_is_dead() -> None:
-    known = Known()
+    known = LocalView()
     known.replace(known.begin(), SESSION, "", content(1))
     whole, one, writing = known.begin(), known.begin(), known.begin()
     known.clear(known.begin(), SESSION, after(5), rev(6))
@@ -238,7 +238,7 @@ def test_what_a_reading_under_way_brings_from_before_a_clear_is_dead() -> None:
 
 
 def test_what_was_written_since_a_clear_lives() -> None:
-    known = Known()
+    known = LocalView()
     reading, later, one = known.begin(), known.begin(), known.begin()
     known.clear(known.begin(), SESSION, after(5), rev(6))
     known.replace(reading, SESSION, "", content(8, a=rev(7) + b"7"))
@@ -249,7 +249,7 @@ def test_what_was_written_since_a_clear_lives() -> None:
 
 
 def test_the_later_of_two_clears_counts_whichever_answers_last() -> None:
-    known = Known()
+    known = LocalView()
     reading = known.begin()
     known.clear(known.begin(), SESSION, after(8), rev(9))
     known.clear(known.begin(), SESSION, after(5), rev(6))
@@ -258,7 +258,7 @@ def test_the_later_of_two_clears_counts_whichever_answers_last() -> None:
 
 
 def test_a_key_that_was_read_is_not_hidden_by_an_older_write_that_answers_later() -> None:
-    known = Known()
+    known = LocalView()
     writing, deleting, reading = known.begin(), known.begin(), known.begin()
     known.read(reading, SESSION, "k", rev(3) + b"3", version(3))
     known.write(writing, SESSION, "k", rev(2), b"2")
@@ -267,7 +267,7 @@ def test_a_key_that_was_read_is_not_hidden_by_an_older_write_that_answers_later(
 
 
 def test_the_newer_of_two_readings_of_a_key_stays_whichever_answers_last() -> None:
-    known = Known()
+    known = LocalView()
     whole, one, other = known.begin(), known.begin(), known.begin()
     known.read(other, SESSION, "k", rev(3) + b"3", version(3))
     known.read(one, SESSION, "k", None, version(2))
@@ -278,7 +278,7 @@ def test_the_newer_of_two_readings_of_a_key_stays_whichever_answers_last() -> No
 
 
 def test_a_copy_waits_for_none_of_the_calls_that_are_under_way() -> None:
-    known = Known()
+    known = LocalView()
     known.begin()
     known.write(known.begin(), SESSION, "k", rev(1), b"1")
     copy = known.copy()
@@ -296,7 +296,7 @@ def test_a_call_among_many_that_end_looks_at_few_writes() -> None:
             looked_at += len(self)
             return super().items()
 
-    known = Known()
+    known = LocalView()
     calls = [known.begin() for _ in range(4_000)]
     for number, call in enumerate(calls):
         known._written = Counting(known._written)

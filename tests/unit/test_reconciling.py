@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from sessioncache.hot.reconciling import Held, Looked, reconcile
+from sessioncache.hot.reconciling import HeldEntry, Looked, reconcile
 from sessioncache.primitives.entries import Entry, Head, StoredScope
 from sessioncache.primitives.revisions import encode_revision
 from sessioncache.primitives.scopes import ScopeKind
 
 
-def looked(entries: dict[bytes, Held], marks: set[bytes], *, own: bool) -> Looked:
+def looked(entries: dict[bytes, HeldEntry], marks: set[bytes], *, own: bool) -> Looked:
     """A session of which the latest value was written at 110."""
     revisions = {"r": 110, "b": 50, "c": 49, "f": 100, "v": 110, "h": 110, "u": 110}
     head = dict.fromkeys("ibycxrfpvhunz") | {name: encode_revision(one) for name, one in revisions.items()}
@@ -28,19 +28,19 @@ def stored(*entries: Entry) -> StoredScope:
 @pytest.mark.parametrize(
     ("entries", "marks", "own"),
     [
-        ({b"=a": Held(100, 1, False), b"=b": Held(110, 1, False)}, {b"=b", b"!"}, False),
-        ({b"=a": Held(100, 1, False)}, set(), True),
+        ({b"=a": HeldEntry(100, 1, False), b"=b": HeldEntry(110, 1, False)}, {b"=b", b"!"}, False),
+        ({b"=a": HeldEntry(100, 1, False)}, set(), True),
     ],
     ids=["what SQL lacks is kept", "what it has was missing in this incarnation"],
 )
 def test_r5_values_that_nobody_saw_at_a_revision_do_not_get_it(
-    entries: dict[bytes, Held], marks: set[bytes], own: bool
+    entries: dict[bytes, HeldEntry], marks: set[bytes], own: bool
 ) -> None:
     assert reconcile(ScopeKind.SESSION, looked(entries, marks, own=own), stored(Entry("a", 120, b"3"))).replaced
 
 
 def test_values_that_are_those_of_sql_have_its_revision() -> None:
-    hash_ = looked({b"=a": Held(100, 1, False)}, set(), own=False)
+    hash_ = looked({b"=a": HeldEntry(100, 1, False)}, set(), own=False)
     assert not reconcile(ScopeKind.SESSION, hash_, stored(Entry("a", 120, b"3"))).replaced
 
 

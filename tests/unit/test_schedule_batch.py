@@ -7,74 +7,74 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 from sessioncache_worker.batch import batches, halves
-from sessioncache_worker.schedule import Agenda
+from sessioncache_worker.schedule import Schedule
 
 from sessioncache.primitives.entries import Dirt, Entry, Head
 from sessioncache.primitives.scopes import ScopeKind
 
 
 def test_an_empty_agenda_waits_until_something_is_announced() -> None:
-    assert Agenda().due(0, 10) == []
-    assert Agenda().seconds_to_next(0) is None
+    assert Schedule().due(0, 10) == []
+    assert Schedule().seconds_to_next(0) is None
 
 
 def test_an_announced_bucket_is_due_at_once() -> None:
-    agenda = Agenda()
+    agenda = Schedule()
     agenda.announce(3, 100)
     assert (agenda.due(100, 10), agenda.seconds_to_next(100)) == ([3], 0)
 
 
 def test_a_bucket_is_due_when_its_next_scope_is() -> None:
-    agenda = Agenda()
+    agenda = Schedule()
     agenda.note(3, 5, 100)
     assert (agenda.due(104, 10), agenda.seconds_to_next(104)) == ([], 1)
     assert agenda.due(105, 10) == [3]
 
 
 def test_an_empty_bucket_leaves_the_agenda() -> None:
-    agenda = Agenda()
+    agenda = Schedule()
     agenda.announce(3, 100)
     agenda.note(3, None, 100)
     assert agenda.seconds_to_next(100) is None
 
 
 def test_an_announcement_brings_a_bucket_forward() -> None:
-    agenda = Agenda()
+    agenda = Schedule()
     agenda.note(3, 50, 100)
     agenda.announce(3, 101)
     assert agenda.due(101, 10) == [3]
 
 
 def test_an_announcement_does_not_put_a_bucket_off() -> None:
-    agenda = Agenda()
+    agenda = Schedule()
     agenda.announce(3, 100)
     agenda.announce(3, 105)
     assert agenda.due(100, 10) == [3]
 
 
 def test_what_was_announced_during_a_look_that_found_nothing_stays() -> None:
-    agenda = Agenda()
+    agenda = Schedule()
     agenda.announce(3, 101)
     agenda.note(3, None, 100)
     assert agenda.due(101, 10) == [3]
 
 
 def test_what_was_announced_during_a_look_comes_before_what_the_look_found() -> None:
-    agenda = Agenda()
+    agenda = Schedule()
     agenda.announce(3, 101)
     agenda.note(3, 50, 100)
     assert agenda.due(101, 10) == [3]
 
 
 def test_those_longest_due_come_first_and_no_more_than_asked_for() -> None:
-    agenda = Agenda()
+    agenda = Schedule()
     for bucket, wait in ((1, 3), (2, 1), (3, 2), (4, 9)):
         agenda.note(bucket, wait, 0)
     assert agenda.due(5, 2) == [2, 3]
 
 
 def test_what_is_overdue_means_no_wait() -> None:
-    agenda = Agenda()
+    agenda = Schedule()
     agenda.note(1, 1, 0)
     assert agenda.seconds_to_next(10) == 0
 

@@ -13,26 +13,26 @@ from rich.console import Console
 
 from sessioncache.cli.samples import as_json, as_line
 from sessioncache.cli.screen import render
-from sessioncache.hot.metrics import Incarnation, Pulse, ServerPulse, WorkerPulse, lag_seconds
+from sessioncache.hot.metrics import Incarnation, Sample, ServerSample, WorkerSample, lag_seconds
 from sessioncache.hot.rates import Rates, lags_between, percentile, rates_between
 from sessioncache.primitives.units import sparkline, told_bytes, told_number, told_seconds
 from sessioncache.settings import CacheSettings
 
 START = 1_790_000_000.0
-ALIVE = WorkerPulse("w1", "box", 42, 1.5)
-SILENT = WorkerPulse("w2", "box", 43, 44.0)
+ALIVE = WorkerSample("w1", "box", 42, 1.5)
+SILENT = WorkerSample("w2", "box", 43, 44.0)
 
 
-def pulse(at: float = 0.0, **values: Any) -> Pulse:
+def pulse(at: float = 0.0, **values: Any) -> Sample:
     """A pulse of an installation at rest, but for the values given."""
     nothing: dict[str, Any] = dict.fromkeys(("dirty_scopes", "dirty_entries", "dead_letters"), 0)
     nothing |= dict.fromkeys(("rows", "flushes", "hydrates", "conflicts"), 0)
     nothing |= {"exact": True, "oldest_age": None, "lags": {}, "workers": (ALIVE,)}
-    nothing |= {"incarnations": {0: Incarnation("id", True)}, "server": ServerPulse(2**20, 0, 3, 7)}
-    return Pulse(time=START + at, **{**nothing, **values})
+    nothing |= {"incarnations": {0: Incarnation("id", True)}, "server": ServerSample(2**20, 0, 3, 7)}
+    return Sample(time=START + at, **{**nothing, **values})
 
 
-def drawn(pulses: Sequence[Pulse], width: int = 100, **options: Any) -> str:
+def drawn(pulses: Sequence[Sample], width: int = 100, **options: Any) -> str:
     """The screen as text."""
     console = Console(record=True, width=width, file=StringIO())
     console.print(render(pulses, **options))
@@ -196,7 +196,7 @@ def test_the_screen_says_that_no_worker_is_alive() -> None:
 
 
 def test_the_screen_shows_the_silent_workers_of_many_and_counts_the_rest() -> None:
-    many = [WorkerPulse(f"n{number:02}", "box", number, 1.0) for number in range(20)]
+    many = [WorkerSample(f"n{number:02}", "box", number, 1.0) for number in range(20)]
     text = drawn([pulse(workers=(*many, SILENT))])
     assert "w2" in text
     assert "and 9 more" in text
@@ -214,7 +214,7 @@ def test_the_screen_tells_of_buckets_that_are_not_registered() -> None:
 
 
 def test_names_on_the_screen_are_no_markup_and_move_no_cursor() -> None:
-    text = drawn([pulse(workers=(WorkerPulse("[red]w\x1b[2J", "box", 1, 1.0),))])
+    text = drawn([pulse(workers=(WorkerSample("[red]w\x1b[2J", "box", 1, 1.0),))])
     assert r"[red]w\x1b[2J" in text
 
 

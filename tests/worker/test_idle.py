@@ -16,9 +16,9 @@ from sessioncache_worker import notifications as wake
 from sessioncache_worker.notifications import listen
 
 from sessioncache import SessionCache
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.poll import Sweep
+from sessioncache.hot.poll import Poll
 from sessioncache.settings import WorkerSettings
 from tests.conftest import StartRedis
 from tests.helpers import BUCKETS, Urls, connect, drain, execute, open_worker, raw, session, stored_values
@@ -205,22 +205,22 @@ def stored(urls: Urls) -> dict[str, Any] | None:
 
 
 @pytest.fixture
-async def sweep(redis_url: str) -> AsyncIterator[Sweep]:
+async def sweep(redis_url: str) -> AsyncIterator[Poll]:
     """The sweep of an empty Redis, whose dirt is made up."""
-    link = HotLink.from_url(redis_url)
-    yield Sweep(link, LAYOUT)
+    link = HotClient.from_url(redis_url)
+    yield Poll(link, LAYOUT)
     await link.command("FLUSHALL")
     await link.aclose()
 
 
-async def test_a_sweep_finds_the_buckets_that_are_dirty_and_no_others(sweep: Sweep, redis_url: str) -> None:
+async def test_a_sweep_finds_the_buckets_that_are_dirty_and_no_others(sweep: Poll, redis_url: str) -> None:
     assert await sweep.dirty(range(BUCKETS)) == []
     make_dirty(redis_url, 0, 63, 64, 255)
     assert await sweep.dirty(range(BUCKETS)) == [0, 63, 64, 255]
     assert await sweep.dirty(range(1, 64)) == [63]
 
 
-async def test_a_sweep_that_finds_nothing_takes_a_command_for_64_buckets(sweep: Sweep, redis_url: str) -> None:
+async def test_a_sweep_that_finds_nothing_takes_a_command_for_64_buckets(sweep: Poll, redis_url: str) -> None:
     await sweep.dirty(range(BUCKETS))
     with raw(redis_url) as client:
         client.config_resetstat()
@@ -236,8 +236,8 @@ async def test_a_cluster_is_swept_bucket_by_bucket(start_redis: StartRedis, kind
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
         await wait_until_async(lambda: client.cluster("info")["cluster_state"] == "ok", 10, "the cluster is up")
     make_dirty(server.url, 0, 63, 64, 255)
-    link = HotLink.from_url(server.url)
-    one = Sweep(link, LAYOUT)
+    link = HotClient.from_url(server.url)
+    one = Poll(link, LAYOUT)
     for _ in range(2):
         assert await one.dirty(range(BUCKETS)) == [0, 63, 64, 255]
     await link.aclose()
@@ -264,7 +264,7 @@ async def proxy(small_urls: Urls) -> AsyncIterator[Proxy]:
 async def listening(client: Redis) -> AsyncIterator[asyncio.Queue[int | None]]:
     """What is heard, once Redis has confirmed that it will be."""
     heard: asyncio.Queue[int | None] = asyncio.Queue()
-    task = asyncio.ensure_future(listen(HotLink(client, owned=False), LAYOUT, heard.put_nowait))
+    task = asyncio.ensure_future(listen(HotClient(client, owned=False), LAYOUT, heard.put_nowait))
     try:
         async with asyncio.timeout(10):
             assert await heard.get() is None

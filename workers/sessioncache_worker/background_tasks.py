@@ -19,7 +19,7 @@ _WELL = 10.0
 """Seconds after which one that was started again counts as well."""
 
 
-class Helpers:
+class BackgroundTasks:
     """Endless jobs, each started again whenever it ends."""
 
     def __init__(self, jobs: Mapping[str, Callable[[], Awaitable[None]]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 _LEAST = 50
 
 
-class Pace:
+class BatchSize:
     """The most rows of a batch: as many as the settings allow, fewer while the database takes long over them.
 
     A batch that takes long holds locks and a claim for as long, and a statement that runs into its time-out is in vain.

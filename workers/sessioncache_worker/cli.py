@@ -108,12 +108,12 @@ async def _run(options: argparse.Namespace) -> int:
     from sessioncache.coordination.connecting import open_urls
     from sessioncache.durable.migrate import check_schema
     from sessioncache.durable.tier import DurableTier
-    from sessioncache.hot.client import HotLink
+    from sessioncache.hot.client import HotClient
     from sessioncache_worker.worker import FlushWorker
 
     settings = _settings(options)
     async with open_urls(options.redis, options.database, options.data_dir) as (redis_url, database_url):
-        link = HotLink.from_url(redis_url)
+        link = HotClient.from_url(redis_url)
         durable = DurableTier.connect(database_url, lock_timeout=settings.lease / 2)
         worker = FlushWorker.over(link, durable, settings)
         spare_collector()

@@ -19,7 +19,7 @@ from sessioncache.primitives.revisions import LARGEST
 from sessioncache.primitives.scopes import ScopeKind
 from sessioncache.settings import WorkerSettings
 from sessioncache_worker.batch import size_of
-from sessioncache_worker.batch_size import Pace
+from sessioncache_worker.batch_size import BatchSize
 from sessioncache_worker.claims import Claimed, Holdings
 from sessioncache_worker.isolation import Isolation
 from sessioncache_worker.poison_messages import Bisector
@@ -45,7 +45,7 @@ class Flusher:
         self._tiers = tiers
         self._settings = settings
         self._clock: tuple[float, int] | None = None
-        self._pace = Pace(settings.batch_rows, settings.lease / 8)
+        self._pace = BatchSize(settings.batch_rows, settings.lease / 8)
         self._free = asyncio.Semaphore(tiers.durable.writers)
         """Transactions of batches that may be under way at once."""
         self._beside: AbstractAsyncContextManager[None] = self._free if tiers.durable.writers == 1 else nullcontext()
@@ -197,7 +197,7 @@ class Flusher:
             return []
         if result.fenced:
             logger.warning("%d buckets were taken over by another Redis: registering them again", len(result.fenced))
-            await self._tiers.registrar.register(result.fenced)
+            await self._tiers.fencing.register(result.fenced)
             # To be read again, under the new incarnation.
             await self.holdings.give_back([_scope_of(dirt) for dirt in batch if dirt.bucket in result.fenced])
         if result.forgotten:
@@ -232,7 +232,7 @@ class Flusher:
 
     async def _make_ready(self, unready: Mapping[Claimed, Unready]) -> dict[Claimed, Damaged]:
         """Settle what stands in the way of dirt; the scopes for which nothing can be done."""
-        await self._tiers.registrar.register(
+        await self._tiers.fencing.register(
             {place.ref.bucket for why in unready.values() if why.need is Need.REGISTER for place in why.places}
         )
         stale = {scope: place for scope, why in unready.items() if why.need is Need.REVALIDATE for place in why.places}

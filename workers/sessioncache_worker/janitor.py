@@ -13,14 +13,14 @@ from contextlib import suppress
 
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.durable.messages import FencedOff
-from sessioncache.durable.purging import BEGINNING, Position
+from sessioncache.durable.purging import BEGINNING, PurgeCursor
 from sessioncache.errors import (
     DamagedValueError,
     DurableTierUnavailableError,
     HotTierUnavailableError,
     OutcomeUnknownError,
 )
-from sessioncache.hot.dead_letters import Letters
+from sessioncache.hot.dead_letters import DeadLetters
 from sessioncache.operations.audit import compare
 from sessioncache.operations.reflush import hot_pages, restore_if_older
 from sessioncache.operations.retention import expire
@@ -113,7 +113,7 @@ class Janitor:
 
     async def retry_letters(self) -> int:
         """Have dead letters of the next part of all buckets flushed again that are due for it; their number."""
-        letters, buckets = Letters(self._tiers.link, self._tiers.layout), self._tiers.settings.buckets
+        letters, buckets = DeadLetters(self._tiers.link, self._tiers.layout), self._tiers.settings.buckets
         first, self._next_letters = self._next_letters, self._next_letters + math.ceil(buckets / _ALL_LETTERS)
         with within(_TIMEOUT):
             await self._tiers.durable.clock()  # while SQL is away nothing can be tried
@@ -132,7 +132,7 @@ class Janitor:
     async def purge(self) -> int:
         """Remove tombstones past their retention; the number of rows."""
         purged = 0
-        at: Position | None = BEGINNING
+        at: PurgeCursor | None = BEGINNING
         while at is not None:
             with within(_TIMEOUT):
                 done = await self._tiers.durable.purge(_PURGE, at)

@@ -11,7 +11,7 @@ from typing import Any
 from redis.asyncio.client import PubSub
 from redis.exceptions import NoPermissionError, RedisError
 
-from sessioncache.hot.client import HotLink
+from sessioncache.hot.client import HotClient
 from sessioncache.hot.layout import Layout
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _PAUSE = (0.2, 1.0)
 """Seconds before a broken connection is made anew."""
 
 
-async def listen(link: HotLink, layout: Layout, heard: Callable[[int | None], None]) -> None:
+async def listen(link: HotClient, layout: Layout, heard: Callable[[int | None], None]) -> None:
     """Call `heard` with each bucket that is announced, and with None (all of them) when some may have been missed."""
     left = asyncio.Event()
     link.when_left(left.set)

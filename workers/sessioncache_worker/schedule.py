@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Agenda:
+class Schedule:
     """Buckets with something to do; one that is not on it costs nothing until it is announced or swept."""
 
     def __init__(self) -> None:

@@ -27,20 +27,20 @@ from sessioncache.errors import (
     SchemaVersionError,
     SessionCacheError,
 )
-from sessioncache.hot.client import HotLink
-from sessioncache.hot.dead_letters import Letters
+from sessioncache.hot.client import HotClient
+from sessioncache.hot.dead_letters import DeadLetters
 from sessioncache.hot.faults import damaged
 from sessioncache.hot.messages import Damaged
-from sessioncache.hot.poll import Sweep
+from sessioncache.hot.poll import Poll
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.outages import REDIS, SQL, Outages
 from sessioncache.primitives.units import counted
 from sessioncache.settings import CacheSettings, WorkerSettings
-from sessioncache_worker.background_tasks import Helpers
+from sessioncache_worker.background_tasks import BackgroundTasks
 from sessioncache_worker.flusher import Claimed, Flusher
 from sessioncache_worker.janitor import Janitor
 from sessioncache_worker.notifications import listen
-from sessioncache_worker.schedule import Agenda
+from sessioncache_worker.schedule import Schedule
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -93,16 +93,16 @@ class FlushWorker:
         options = WorkerSettings.of(settings)
         # SQL gives a stopped worker's locks free well before its lease is over (R9).
         durable = DurableTier(engine, lock_timeout=options.lease / 2)
-        self._set_up(HotLink(redis, owned=False), durable, options)
+        self._set_up(HotClient(redis, owned=False), durable, options)
 
     @classmethod
-    def over(cls, link: HotLink, durable: DurableTier, settings: WorkerSettings) -> Self:
+    def over(cls, link: HotClient, durable: DurableTier, settings: WorkerSettings) -> Self:
         """A worker over a link and a durable tier of ours."""
         worker = cls.__new__(cls)
         worker._set_up(link, durable, settings)
         return worker
 
-    def _set_up(self, link: HotLink, durable: DurableTier, settings: WorkerSettings) -> None:
+    def _set_up(self, link: HotClient, durable: DurableTier, settings: WorkerSettings) -> None:
         self.settings = settings
         self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         cache = CacheSettings.of({"prefix": settings.prefix, "buckets": settings.buckets, "timeout": _TIMEOUT})
@@ -111,13 +111,13 @@ class FlushWorker:
         self.flusher.holdings.due = self._look_again
         self._janitor = Janitor(self._tiers, every=settings.janitor)
         self.flusher.hurry = self._janitor.hurry
-        self._agenda = Agenda()
-        self._sweeper = Sweep(link, self._tiers.layout)
+        self._agenda = Schedule()
+        self._sweeper = Poll(link, self._tiers.layout)
         self._buckets = range(settings.buckets)
         self._woken = asyncio.Event()
         self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._helpers: Helpers | None = None
+        self._helpers: BackgroundTasks | None = None
         self._outages = Outages(logger)
         self.unfinished = False
         """Whether `run` ended at the end of the grace time, with something begun and not finished."""
@@ -139,7 +139,7 @@ class FlushWorker:
         rounds = asyncio.ensure_future(self._rounds())
         stopped = asyncio.ensure_future(self._stopped.wait())
         try:
-            async with Helpers(jobs) as self._helpers:
+            async with BackgroundTasks(jobs) as self._helpers:
                 await asyncio.wait({rounds, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 if not rounds.done():
                     await asyncio.wait({rounds}, timeout=max(0.0, self.settings.grace - self._farewell_time))
@@ -264,7 +264,7 @@ class FlushWorker:
 
     async def dead_letters(self) -> int:
         """How many entries the database refuses as data."""
-        return len(await Letters(self._tiers.link, self._tiers.layout).read(self._buckets))
+        return len(await DeadLetters(self._tiers.link, self._tiers.layout).read(self._buckets))
 
     async def _check(self) -> None:
         if not self._tiers.installation.checked:
@@ -307,7 +307,7 @@ class FlushWorker:
             claimed += [(bucket, member) for member in found.members] if found else []
         self.flusher.holdings.take(claimed)
         try:
-            await self._tiers.registrar.register(bucket for bucket, found in claims.items() if found is None)
+            await self._tiers.fencing.register(bucket for bucket, found in claims.items() if found is None)
         except SessionCacheError:
             await self._give_back(claimed)
             raise

@@ -1,4 +1,4 @@
-"""Births: sessions that are stored in pieces first (R1, R3, R5, R12)."""
+"""LargeCreates: sessions that are stored in pieces first (R1, R3, R5, R12)."""
 
 from __future__ import annotations
 

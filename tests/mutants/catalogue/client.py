@@ -20,7 +20,7 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "ledger forgets",
+        "unflushed writes are forgotten",
         "R11",
         "sessioncache/handle/unflushed_writes.py",
         "now.entries = {k: e for k, e in now.entries.items() if k not in known or e.revision > known[k].revision}",

@@ -38,7 +38,7 @@ MUTATIONS = (
         (_LATE + "a_late_answer_of_an_incarnation_that_is_over_hides_nothing_that_built_on_what_was_there",),
     ),
     Mutation(
-        "a late answer brings back what was cleared to the ledger",
+        "a late answer brings back what was cleared to what is unflushed",
         "R11",
         _LEDGER,
         "        return revision <= self.whole or (self.gone",
@@ -46,7 +46,7 @@ MUTATIONS = (
         (_ANY_ORDER,),
     ),
     Mutation(
-        "a late answer brings back what was deleted to the ledger",
+        "a late answer brings back what was deleted to what is unflushed",
         "R11",
         _LEDGER,
         "        return revision <= self.whole or (self.gone and revision <= self.life)\n",

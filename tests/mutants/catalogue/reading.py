@@ -232,7 +232,7 @@ MUTATIONS = (
         (_KNOWN + "the_later_of_two_clears_counts_whichever_answers_last",),
     ),
     Mutation(
-        "ledgers of what left Redis stay",
+        "records of what left Redis stay",
         "memory",
         "sessioncache/handle/flush_wait.py",
         "            async for one, evidence in _evidence(tiers, outlived):\n",

@@ -199,7 +199,7 @@ MUTATIONS = (
         "db restored believes an older hash",
         "R18",
         "sessioncache/operations/reflush.py",
-        "await (tiers.registrar.look(every) if adopted else tiers.registrar.register(every))",
+        "await (tiers.fencing.look(every) if adopted else tiers.fencing.register(every))",
         "pass",
         ("faults/test_older_copies.py::test_db_restored_takes_what_sql_has_newer_before_it_stamps[valkey-sqlite]",),
     ),

@@ -114,7 +114,7 @@ MUTATIONS = (
         ("tool/test_mcp.py::test_the_end_of_input_ends_it_once_what_was_asked_is_answered",),
     ),
     Mutation(
-        "a new ledger a call",
+        "a new record of writes a call",
         "R11",
         "sessioncache/tool/state_tool.py",
         "known.pop(name, None) or session.namespace(name)",
