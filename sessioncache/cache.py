@@ -18,7 +18,8 @@ from sessioncache.handle.flush_wait import flush, prune
 from sessioncache.handle.unflushed_writes import UnflushedWrites
 from sessioncache.hot.client import HotClient
 from sessioncache.hot.fields import Field, head_of
-from sessioncache.hot.messages import Gone, Part, Touch
+from sessioncache.hot.messages import Part, Touch
+from sessioncache.hot.signals import Gone
 from sessioncache.operations.create import Creation
 from sessioncache.operations.delete import Deletion
 from sessioncache.operations.erase_user import Erasure, ErasureReport

@@ -18,7 +18,7 @@ from sessioncache.errors import (
     LeaseUnavailableError,
 )
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gone
+from sessioncache.hot.signals import Gone
 from sessioncache.primitives.deadline import check_seconds
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from sessioncache.handle.base import Handle
 from sessioncache.handle.unflushed_writes import UnflushedWrites
 from sessioncache.hot.fields import Field, head_of
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Content, Gone, Part, Touch, Wanted, Written
+from sessioncache.hot.messages import Content, Part, Touch, Wanted, Written
+from sessioncache.hot.signals import Gone
 from sessioncache.lease import Lease
 from sessioncache.namespace import Namespace
 from sessioncache.operations.export import export_session

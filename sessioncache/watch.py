@@ -23,7 +23,8 @@ from sessioncache.errors import (
 )
 from sessioncache.hot.fields import Event, Field
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gone, Wanted
+from sessioncache.hot.messages import Wanted
+from sessioncache.hot.signals import Gone
 from sessioncache.hot.subscriptions import Announcement
 from sessioncache.primitives.names import KeyScope
 from sessioncache.primitives.revisions import ZERO, decode_revision

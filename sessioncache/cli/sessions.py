@@ -25,7 +25,7 @@ from sessioncache.errors import (
     SessionNotFoundError,
     WriteLostError,
 )
-from sessioncache.hot.messages import Gone
+from sessioncache.hot.signals import Gone
 from sessioncache.operations.export import told_of
 from sessioncache.operations.inspect import inspect_session
 from sessioncache.operations.list import find

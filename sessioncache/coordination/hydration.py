@@ -16,7 +16,8 @@ from sessioncache.durable.messages import FencedOff
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.fields import Field, fields_of, key_field
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gone, Token, TokenLost, Unready
+from sessioncache.hot.messages import Token
+from sessioncache.hot.signals import Gone, TokenLost, Unready
 from sessioncache.hot.tier import HotTier
 from sessioncache.primitives.deadline import seconds_left
 from sessioncache.primitives.entries import Head, StoredScope

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Need, TokenLost, Unready
+from sessioncache.hot.signals import Need, TokenLost, Unready
 from sessioncache.primitives.revisions import ZERO, encode_revision
 
 T = TypeVar("T")

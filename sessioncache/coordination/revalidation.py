@@ -15,8 +15,9 @@ from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.faults import damaged
 from sessioncache.hot.layout import Place
 from sessioncache.hot.merging import Merging, TakenScope
-from sessioncache.hot.messages import Damaged, Need, Unready
+from sessioncache.hot.messages import Damaged
 from sessioncache.hot.reconciling import Looked, Merged, MoreNeededError, reconcile, stamp_anew
+from sessioncache.hot.signals import Need, Unready
 
 if TYPE_CHECKING:
     from sessioncache.durable.tier import DurableTier

@@ -27,7 +27,7 @@ from sessioncache.hot.large_creates import LargeCreates
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.leases import Leases
 from sessioncache.hot.merging import Merging
-from sessioncache.hot.messages import Need, Unready, UnreadyBuckets
+from sessioncache.hot.signals import Need, Unready, UnreadyBuckets
 from sessioncache.hot.subscriptions import Listener, Sink
 from sessioncache.hot.tier import HotTier
 from sessioncache.primitives.deadline import seconds_left, within

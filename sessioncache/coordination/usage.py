@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sessioncache.errors import SessionCacheError
 from sessioncache.hot.fields import Field
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gone, Unready
+from sessioncache.hot.signals import Gone, Unready
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.retention_record import PARTS, retentions
 from sessioncache.primitives.revisions import ZERO, decode_revision

@@ -8,9 +8,10 @@ from enum import Enum
 from typing import NamedTuple
 
 from sessioncache.primitives.scopes import ScopeRef
+from sessioncache.primitives.signal import Signal
 
 
-class FencedOff(Exception):  # noqa: N818 - a signal, which callers answer by registering
+class FencedOff(Signal):
     """The fence of `buckets` does not name the incarnation that was given; nothing was read."""
 
     def __init__(self, buckets: Iterable[int]) -> None:

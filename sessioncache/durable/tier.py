@@ -29,6 +29,7 @@ from sessioncache.primitives.deadline import within
 from sessioncache.primitives.entries import Dirt, StoredHead, StoredScope
 from sessioncache.primitives.outages import SQL, Outages
 from sessioncache.primitives.scopes import ScopeRef
+from sessioncache.primitives.signal import Signal
 from sessioncache.settings import TOMBSTONE_RETENTION
 
 __all__ = ["Asked", "DurableTier", "Evidence", "FlushResult"]
@@ -67,7 +68,7 @@ def _whole(call: Call[P, T]) -> Call[P, T]:
     return run
 
 
-class _TakenBack(Exception):  # noqa: N818 - ends a transaction without a commit
+class _TakenBack(Signal):
     """Nothing of it stays."""
 
 

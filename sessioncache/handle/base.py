@@ -25,17 +25,8 @@ from sessioncache.handle.unflushed_writes import UnflushedWrites
 from sessioncache.hot.fields import Code
 from sessioncache.hot.layout import Place
 from sessioncache.hot.limits import check_call
-from sessioncache.hot.messages import (
-    Content,
-    Gone,
-    Operation,
-    Part,
-    Refused,
-    Wanted,
-    Written,
-    WrittenPart,
-    only_deletes,
-)
+from sessioncache.hot.messages import Content, Operation, Part, Refused, Wanted, Written, WrittenPart, only_deletes
+from sessioncache.hot.signals import Gone
 from sessioncache.hot.tier import Plan
 from sessioncache.primitives import arithmetic
 from sessioncache.primitives.deadline import check_seconds, within

@@ -21,8 +21,9 @@ from sessioncache.errors import (
 from sessioncache.handle.unflushed_writes import Noted, UnflushedScope, UnflushedWrites, fingerprint
 from sessioncache.hot.fields import Field
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Content, FlushState, Gone, Wanted
+from sessioncache.hot.messages import Content, FlushState, Wanted
 from sessioncache.hot.metrics import Metrics
+from sessioncache.hot.signals import Gone
 from sessioncache.primitives.deadline import apart, within
 from sessioncache.primitives.entries import Entry
 from sessioncache.primitives.revisions import DIGITS, ZERO, decode_revision

@@ -16,8 +16,9 @@ from sessioncache.hot.fields import HEAD_MARK, key_field
 from sessioncache.hot.grouping import Call, call_groups
 from sessioncache.hot.idempotency import LIFETIME
 from sessioncache.hot.layout import Layout, Place
-from sessioncache.hot.messages import GARBLED, Acknowledged, Claims, Damaged, Dropped, Large, Need, Unready
+from sessioncache.hot.messages import GARBLED, Acknowledged, Claims, Damaged, Large
 from sessioncache.hot.scripts import load_script
+from sessioncache.hot.signals import Dropped, Need, Unready
 from sessioncache.primitives.entries import Committed, Dirt, Entry
 from sessioncache.primitives.revisions import encode_revision
 from sessioncache.primitives.scopes import ScopeKind, ScopeRef
@@ -267,7 +268,7 @@ class Backlog:
         told, when = self._generations.get(bucket, (b"", 0.0))
         return told, _micro(monotonic() - when) if told else 0
 
-    async def accuse(self, dirt: Dirt, entry: Entry | None, reason: str, *, attempts: int) -> bool:
+    async def record_failure(self, dirt: Dirt, entry: Entry | None, reason: str, *, attempts: int) -> bool:
         """Note that the database refused an entry of a scope as data, or (None) its head; whether it is dead by now.
 
         The head of a namespace is its own record, not that of its session.
@@ -275,7 +276,7 @@ class Backlog:
         keys = [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, dirt.member)]
         field, revision = (key_field(entry.key), entry.revision) if entry else (HEAD_MARK, dirt.revision)
         args = (field, encode_revision(revision), attempts, reason.encode())
-        return bool((await self.link.call(load_script("accuse"), keys, args))[2])
+        return bool((await self.link.call(load_script("record_failure"), keys, args))[2])
 
     async def incarnations(self, buckets: Sequence[int]) -> dict[int, str]:
         """The incarnation that each bucket has, known to SQL or not; those without one are left out."""

@@ -97,11 +97,11 @@ class DeadLetters:
         calls = [
             ([self._layout.control(one.bucket), self._layout.hash(one.bucket, one.member)], [one.field]) for one in due
         ]
-        return sum(reply[1] for reply in await self._link.call_many(load_script("pardon"), calls))
+        return sum(reply[1] for reply in await self._link.call_many(load_script("retry"), calls))
 
-    async def pardon(self, place: Place, field: bytes) -> bool:
+    async def retry(self, place: Place, field: bytes) -> bool:
         """Take a letter back, so that its entry, or head, is flushed again; whether there was one."""
-        return bool((await self._link.call(load_script("pardon"), [place.control, place.hash], [field]))[1])
+        return bool((await self._link.call(load_script("retry"), [place.control, place.hash], [field]))[1])
 
 
 def _version_field(name: bytes) -> bytes:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from sessioncache.hot.client import Argument, Reply, Request, evaluation
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gathered, PiecesLost, Refused, Taken, TokenLost, Written, WrittenPart
+from sessioncache.hot.messages import Gathered, Refused, Written, WrittenPart
 from sessioncache.hot.scripts import load_script
+from sessioncache.hot.signals import PiecesLost, Taken, TokenLost
 from sessioncache.hot.tier import LIMITS, HotTier, raise_unready
+from sessioncache.primitives.signal import Signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,11 @@ class Spaces:
         return self.mark == self.birth
 
 
-class TooLarge(Exception):  # noqa: N818 - a signal
+class TooLarge(Signal):
     """The session is too large to be copied by one script."""
 
 
-class MoreNamespaces(Exception):  # noqa: N818 - a signal
+class MoreNamespaces(Signal):
     """The session may have more namespaces than were given."""
 
 

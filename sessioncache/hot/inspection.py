@@ -48,7 +48,7 @@ async def look(link: HotClient, place: Place) -> Sight:
 
 
 def _refused(member: bytes, letters: dict[bytes, bytes]) -> int:
-    """A letter's name is member and field; in it are the refused revision and whether it is dead (lua/accuse.lua)."""
+    """How many of its entries are dead letters: the names are member and field (lua/record_failure.lua)."""
     own = (member + b"=", member + HEAD_MARK)
     return sum(name.startswith(own) and value[10:11] == b"1" for name, value in letters.items())
 

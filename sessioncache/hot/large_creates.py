@@ -16,8 +16,9 @@ from sessioncache.hot.client import Argument, HotClient
 from sessioncache.hot.fields import key_field
 from sessioncache.hot.layout import Place
 from sessioncache.hot.limits import is_within, size_of
-from sessioncache.hot.messages import Erased, Gathered, Part, PiecesLost, Refused, Taken, TokenLost, Written
+from sessioncache.hot.messages import Gathered, Part, Refused, Written
 from sessioncache.hot.scripts import load_script
+from sessioncache.hot.signals import Erased, PiecesLost, Taken, TokenLost
 from sessioncache.hot.tier import HotTier, raise_unready
 from sessioncache.primitives.deadline import apart, seconds_left
 from sessioncache.primitives.entries import Head

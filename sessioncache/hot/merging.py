@@ -12,9 +12,10 @@ from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.client import Argument, HotClient, Reply
 from sessioncache.hot.grouping import Call, call_groups
 from sessioncache.hot.layout import Layout, Place, parents
-from sessioncache.hot.messages import GARBLED, Damaged, Need, Unready
+from sessioncache.hot.messages import GARBLED, Damaged
 from sessioncache.hot.reconciling import Looked, Merged, Step
 from sessioncache.hot.scripts import load_script
+from sessioncache.hot.signals import Need, Unready
 from sessioncache.hot.tokens import TOKEN_LIFETIME_MS, Kept
 from sessioncache.primitives.revisions import ZERO, encode_revision
 from sessioncache.primitives.scopes import ScopeKind
@@ -178,12 +179,12 @@ class Merging:
         with suppress(HotTierUnavailableError):
             await self._link.call_many(load_script("absent"), calls)
 
-    async def flag(self, place: Place, revision: bytes = b"") -> bool:
+    async def mark_stale(self, place: Place, revision: bytes = b"") -> bool:
         """Have a scope compared with SQL by whoever touches it next, or by a worker; whether it was flagged.
 
         `revision`: only a clean one that is still at this revision.
         """
-        return bool((await self._link.call(load_script("flag"), [place.control, place.hash], [revision]))[1])
+        return bool((await self._link.call(load_script("mark_stale"), [place.control, place.hash], [revision]))[1])
 
 
 def _groups(places: Sequence[Place]) -> list[list[int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -18,32 +17,6 @@ ABSENT = b""
 """Expected revision of an operation: the key is not there."""
 _OF_A_KEY = ord("=")
 """What the name of a field that holds a key begins with."""
-
-
-class Unready(Exception):  # noqa: N818 - a signal, not an error: the caller makes things ready and calls again
-    """A script did nothing, since something has to be made ready first."""
-
-    def __init__(self, need: Need, places: list[Place]) -> None:
-        super().__init__(need)
-        self.need = need
-        self.places = places
-
-
-class Need(StrEnum):
-    """What has to be made ready."""
-
-    REGISTER = "register"
-    """The bucket's incarnation is not known to SQL."""
-    REVALIDATE = "revalidate"
-    """The hash is of an older incarnation."""
-    COLD = "cold"
-    """The scope is not hot."""
-    UNFLUSHED = "unflushed"
-    """SQL has to know of the session first."""
-
-
-class Gone(Exception):  # noqa: N818 - a signal
-    """The session was deleted or lives another life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +37,6 @@ class Damaged:
 
 
 GARBLED = Damaged("a field of it in Redis is cut short or garbled")
-
-
-class Dropped(Exception):  # noqa: N818 - a signal
-    """A dirty namespace was dropped, since its session's life is over."""
-
-
-class Taken(Exception):  # noqa: N818 - a signal
-    """A living session has the id."""
-
-
-class TokenLost(Exception):  # noqa: N818 - a signal
-    """The token under which SQL was read is no longer held: read again."""
-
-
-class PiecesLost(Exception):  # noqa: N818 - a signal
-    """What was gathered in pieces is not all there, or outdated: gather it again."""
-
-
-class Erased(Exception):  # noqa: N818 - a signal
-    """Nothing of the user is let in, since all that there was is being erased."""
 
 
 class Gathered(NamedTuple):
@@ -125,14 +78,6 @@ def only_deletes(parts: Sequence[Part]) -> bool:
             if operation.code not in b"DC":
                 return False
     return True
-
-
-class UnreadyBuckets(Exception):  # noqa: N818 - a signal
-    """The incarnations of these buckets have to be registered first."""
-
-    def __init__(self, buckets: list[int]) -> None:
-        super().__init__(buckets)
-        self.buckets = buckets
 
 
 class WrittenPart(NamedTuple):

@@ -139,7 +139,7 @@ class Metrics:
 
     async def _buckets(self, sample: int) -> list[Reply]:
         calls = [([self._layout.control(bucket)], (sample, _LETTERS)) for bucket in range(self._layout.buckets)]
-        script, replies = load_script("vitals"), list[Reply]()
+        script, replies = load_script("metrics"), list[Reply]()
         for first in range(0, len(calls), _CHUNK):
             replies += await self._link.call_many(script, calls[first : first + _CHUNK])
         return replies

@@ -21,23 +21,18 @@ from sessioncache.hot.messages import (
     Deleted,
     FlushState,
     Gathered,
-    Gone,
-    Need,
     Part,
-    PiecesLost,
     Refused,
     Stamp,
-    Taken,
     Token,
-    TokenLost,
     Touch,
-    Unready,
     Wanted,
     Written,
     WrittenPart,
     only_deletes,
 )
 from sessioncache.hot.scripts import load_script
+from sessioncache.hot.signals import Gone, Need, PiecesLost, Taken, TokenLost, Unready
 from sessioncache.hot.tokens import TOKEN_LIFETIME_MS, Kept
 from sessioncache.hot.unflushed import Unflushed, read_unflushed
 from sessioncache.primitives.entries import Head, StoredScope

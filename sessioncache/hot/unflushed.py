@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sessioncache.hot.client import Argument, HotClient, Reply
 from sessioncache.hot.fields import Field, head_of
 from sessioncache.hot.layout import Layout
-from sessioncache.hot.messages import UnreadyBuckets
 from sessioncache.hot.scripts import load_script
+from sessioncache.hot.signals import UnreadyBuckets
 from sessioncache.primitives.cursors import Order, Position
 from sessioncache.primitives.entries import Head
 from sessioncache.primitives.revisions import ZERO, decode_revision

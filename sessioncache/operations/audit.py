@@ -8,7 +8,8 @@ from dataclasses import replace
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.hot.fields import Field
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Content, Gone, Unready
+from sessioncache.hot.messages import Content
+from sessioncache.hot.signals import Gone, Unready
 from sessioncache.primitives.entries import Entry, StoredScope
 from sessioncache.primitives.revisions import DIGITS, LARGEST, ZERO, decode_revision, encode_revision
 from sessioncache.primitives.scopes import ScopeRef
@@ -43,7 +44,7 @@ async def compare(tiers: Tiers, bucket: int, member: str) -> bool:
     wrong = _what_differs(content, stored)
     if wrong:
         logger.error("%s of scope %s: it is revalidated", wrong, place.ref.id)
-        await tiers.merging.flag(place, content.head[Field.REVISION])
+        await tiers.merging.mark_stale(place, content.head[Field.REVISION])
     return not wrong
 
 

@@ -19,7 +19,8 @@ from sessioncache.errors import (
 from sessioncache.handle.base import raise_refusal
 from sessioncache.hot.fields import NEW, Code
 from sessioncache.hot.limits import check_call, size_of
-from sessioncache.hot.messages import Operation, Part, Refused, Taken, Written, WrittenPart
+from sessioncache.hot.messages import Operation, Part, Refused, Written, WrittenPart
+from sessioncache.hot.signals import Taken
 from sessioncache.operations.touch import check_title
 from sessioncache.primitives.entries import Head
 from sessioncache.primitives.names import KeyScope, split_key

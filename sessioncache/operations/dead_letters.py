@@ -58,7 +58,7 @@ class DeadLetterQueue:
     async def retry(self, letter_id: str) -> bool:
         """Have the entry, or head, flushed again; False if there is no such letter."""
         raw = await self._find(letter_id)
-        return raw is not None and await self._letters.pardon(_place(self._tiers, raw), raw.field)
+        return raw is not None and await self._letters.retry(_place(self._tiers, raw), raw.field)
 
     async def drop(self, letter_id: str) -> bool:
         """Set the entry back to what SQL has; False if there is no such letter, or it was written again meanwhile.
@@ -79,7 +79,7 @@ class DeadLetterQueue:
         part = Part(place, [operation], birth=raw.birth if place.ref.kind is ScopeKind.SESSION else b"")
         host = [Part(self._tiers.layout.host(place, raw.holder), birth=raw.birth)] if raw.holder else []
         outcome = await self._tiers.perform(lambda: self._tiers.hot.write([*host, part]))
-        if isinstance(outcome, Refused) or not await self._letters.pardon(place, raw.field):
+        if isinstance(outcome, Refused) or not await self._letters.retry(place, raw.field):
             return False
         if row is None:
             self.deletions.append(letter_id)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Deleted, Gone, Need, TokenLost, Unready
+from sessioncache.hot.messages import Deleted
+from sessioncache.hot.signals import Gone, Need, TokenLost, Unready
 
 if TYPE_CHECKING:
     from sessioncache.coordination.tiers import Tiers

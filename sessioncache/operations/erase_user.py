@@ -23,7 +23,8 @@ from sessioncache.coordination.tiers import Tiers
 from sessioncache.durable.messages import FencedOff, Owned, Tombstone
 from sessioncache.errors import DurableTierUnavailableError
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Deleted, Gone, Need, Stamp, TokenLost, Unready
+from sessioncache.hot.messages import Deleted, Stamp
+from sessioncache.hot.signals import Gone, Need, TokenLost, Unready
 from sessioncache.operations.delete import Deletion
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.revisions import LARGEST, decode_revision

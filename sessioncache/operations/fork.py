@@ -15,7 +15,8 @@ from sessioncache.hot.forking import Fork, MoreNamespaces, Spaces, TooLarge
 from sessioncache.hot.large_creates import Birth, ensure_time_left, find_birth, gathered
 from sessioncache.hot.layout import Place
 from sessioncache.hot.limits import check_fork
-from sessioncache.hot.messages import Content, Erased, Operation, Part, PiecesLost, Refused, Taken, Wanted, Written
+from sessioncache.hot.messages import Content, Operation, Part, Refused, Wanted, Written
+from sessioncache.hot.signals import Erased, PiecesLost, Taken
 from sessioncache.primitives.names import check_name, new_session_id
 from sessioncache.primitives.revisions import DIGITS, ZERO
 from sessioncache.primitives.scopes import ScopeRef, app_ref, namespace_ref, session_ref, user_ref

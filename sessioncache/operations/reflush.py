@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gone, Unready
+from sessioncache.hot.signals import Gone, Unready
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.revisions import LARGEST
 from sessioncache.primitives.scopes import ScopeKind

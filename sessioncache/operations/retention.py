@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from sessioncache.hot.messages import Gone
+from sessioncache.hot.signals import Gone
 from sessioncache.operations.delete import Deletion, Unused
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.retention_record import PARTS, Retention, retentions

@@ -11,16 +11,15 @@ from sessioncache.hot.messages import (
     Deleted,
     FlushState,
     Gathered,
-    Gone,
     Part,
     Refused,
     Stamp,
-    Taken,
     Touch,
     Wanted,
     Written,
     WrittenPart,
 )
+from sessioncache.hot.signals import Gone, Taken
 from sessioncache.hot.subscriptions import MOST_TOLD, Announcement
 from sessioncache.hot.tier import HotTier, Plan
 from sessioncache.hot.unflushed import NAMES, Unflushed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sessioncache.hot.client import HotClient
 from sessioncache.hot.layout import Place
 from sessioncache.hot.leases import Leases
-from sessioncache.hot.messages import Gone
+from sessioncache.hot.signals import Gone
 from sessioncache.testing.store import HeldLease, MemoryStore
 
 

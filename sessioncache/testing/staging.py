@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from sessioncache.hot.fields import Code, Field
 from sessioncache.hot.messages import ANY, Operation, Part, Refused, Written, WrittenPart
 from sessioncache.primitives.revisions import DIGITS, LARGEST, ZERO, decode_revision, encode_revision
+from sessioncache.primitives.signal import Signal
 from sessioncache.primitives.timestamps import date_of, json_of, json_size
 from sessioncache.settings import MAX_REPLACED_BYTES, MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 from sessioncache.testing.store import Cell
@@ -16,7 +17,7 @@ DURABLE = encode_revision(LARGEST)
 """How far everything in memory counts as flushed."""
 
 
-class Refusal(Exception):  # noqa: N818 - a signal
+class Refusal(Signal):
     """One operation, or a part of the call, cannot be applied."""
 
     def __init__(self, why: str, detail: str = "", text: bytes = b"", revision: bytes = b"") -> None:

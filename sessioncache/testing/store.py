@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sessioncache.hot.fields import Field
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gone
+from sessioncache.hot.signals import Gone
 from sessioncache.hot.subscriptions import Announcement
 from sessioncache.primitives.revisions import ZERO
 from sessioncache.primitives.scopes import ScopeKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sessioncache import SessionCache, SessionNotFoundError
-from sessioncache.hot.messages import TokenLost
+from sessioncache.hot.signals import TokenLost
 from sessioncache.primitives.entries import Head, StoredScope
 from tests.helpers import Urls, drain, evict
 from tests.scripts.bench import START, Bench

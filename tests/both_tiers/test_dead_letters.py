@@ -105,7 +105,7 @@ async def test_a_letter_takes_its_scope_out_of_the_index_at_once(bench: Bench) -
     place = bench.user()
     await bench.install(place)
     await bench.write(place, put("bad", "1"))
-    assert await bench.accuse(await bench.dirt(place), "bad")
+    assert await bench.record_failure(await bench.dirt(place), "bad")
     assert (bench.due(place), bench.since(place), bench.marks(place)) == (None, None, {b"=bad"})
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gone, Need, Refused, Unready, Wanted
+from sessioncache.hot.messages import Refused, Wanted
 from sessioncache.hot.reconciling import Looked, reconcile
+from sessioncache.hot.signals import Gone, Need, Unready
 from sessioncache.primitives.entries import Entry
 from sessioncache.primitives.revisions import decode_revision, encode_revision
 from tests.scripts.bench import IDLE, SECOND, Bench, put
@@ -143,7 +144,7 @@ async def test_whoever_holds_a_scope_that_was_merged_in_the_same_incarnation_rea
     (before,) = await bench.hot.read_whole(plan)
     assert await bench.hot.look(plan, [before.version]) == [None]
     bench.ask("HDEL", place.hash, "=lost")
-    await bench.merging.flag(place, written.revision)
+    await bench.merging.mark_stale(place, written.revision)
     await bench.merge(place, Entry("lost", decode_revision(written.revision), b'"hot"'))
     (after,) = await bench.hot.look(plan, [before.version])
     assert after is not None
@@ -158,7 +159,7 @@ async def test_a_scope_that_was_merged_and_evicted_is_another_than_it_was_before
     bench.ask("HDEL", place.hash, "=lost")
     plan = bench.hot.plan([Wanted(place)])
     (before,) = await bench.hot.read_whole(plan)
-    await bench.merging.flag(place, written.revision)
+    await bench.merging.mark_stale(place, written.revision)
     revision = decode_revision(written.revision)
     rows = [Entry(key, revision, b'"hot"') for key in ("k", "lost")]
     await bench.merge(place, *rows)
@@ -181,7 +182,7 @@ async def test_what_sql_has_yet_to_know_of_a_merge_it_is_told_under_the_next_inc
     written = await bench.create(place, put("k", "1"))
     await bench.flush(place)
     revision, stored = decode_revision(written.revision), bench.stored(place, row_of(bench, place, "k"))
-    await bench.merging.flag(place, written.revision)
+    await bench.merging.mark_stale(place, written.revision)
     await bench.merge_under(await bench.take_merge_token(place), stored)
     await bench.forget()
     assert await bench.merge_under(await bench.take_merge_token(place), stored) == 1
@@ -199,7 +200,7 @@ async def test_a_merge_leaves_nothing_in_the_control_hash(bench: Bench) -> None:
     place = bench.session()
     written = await bench.create(place, put("k", "1"))
     await bench.flush(place)
-    await bench.merging.flag(place, written.revision)
+    await bench.merging.mark_stale(place, written.revision)
     await bench.merge(place, row_of(bench, place, "k"))
     await bench.flush(place)
     assert not [name for name in dict(bench.ask("HGETALL", place.control)) if place.ref.member.encode() in name]

@@ -8,7 +8,8 @@ import pytest
 
 from sessioncache.errors import OutcomeUnknownError
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gone, Part, Touch
+from sessioncache.hot.messages import Part, Touch
+from sessioncache.hot.signals import Gone
 from tests.both_tiers.test_idempotency import Meanwhile, lose_an_answer
 from tests.scripts.bench import Bench, add, push, put
 from tests.scripts.spaces import load

@@ -314,15 +314,15 @@ class Bench:
         """Read the dirt of one scope and acknowledge all of it."""
         return await self.acknowledge(await self.dirt(place))
 
-    async def accuse(self, dirt: Dirt, key: str, *, reason: str = "why", attempts: int = 1) -> bool:
+    async def record_failure(self, dirt: Dirt, key: str, *, reason: str = "why", attempts: int = 1) -> bool:
         """Note that the database refused a key of `dirt`; whether it is a dead letter by now."""
         entry = next(entry for entry in dirt.entries if entry.key == key)
-        return await self.backlog.accuse(dirt, entry, reason, attempts=attempts)
+        return await self.backlog.record_failure(dirt, entry, reason, attempts=attempts)
 
     async def refuse(self, place: Place, key: str) -> Acknowledged:
         """Let a key become a dead letter, and flush the rest of its scope."""
         dirt = await self.dirt(place)
-        assert await self.accuse(dirt, key)
+        assert await self.record_failure(dirt, key)
         rest = [entry for entry in dirt.entries if entry.key != key]
         return await self.acknowledge(replace(dirt, entries=rest, left_out=True))
 

@@ -243,7 +243,7 @@ async def test_a_scope_that_is_to_be_compared_with_sql_is_not_said_to_be_flushed
     places = [bench.session(), space]
     through = [state.flushed_through for state in await bench.hot.flush_state(places)]
     assert ZERO not in through
-    assert await bench.merging.flag(space if which == "namespace" else places[0])
+    assert await bench.merging.mark_stale(space if which == "namespace" else places[0])
     session, of_space = [state.flushed_through for state in await bench.hot.flush_state(places)]
     assert session == (through[0] if which == "namespace" else ZERO)
     assert of_space == ZERO

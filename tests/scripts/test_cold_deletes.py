@@ -8,8 +8,8 @@ import pytest
 
 from sessioncache.hot.client import Argument, Reply
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gone, TokenLost
 from sessioncache.hot.scripts import Script
+from sessioncache.hot.signals import Gone, TokenLost
 from sessioncache.primitives.entries import Entry, Head, StoredScope
 from sessioncache.primitives.revisions import decode_revision
 from tests.scripts.bench import SECOND, START, Bench

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Dropped
+from sessioncache.hot.signals import Dropped
 from sessioncache.primitives.revisions import LARGEST, decode_revision
 from tests.scripts.bench import BUCKETS, START, Bench, drop, put
 from tests.scripts.spaces import with_dirty_namespaces, write
@@ -38,7 +38,7 @@ async def test_a_refused_entry_is_dead_after_enough_attempts(bench: Bench) -> No
     await bench.install(place)
     await bench.write(place, put("bad", "1"))
     dirt = await bench.dirt(place)
-    dead = [await bench.accuse(dirt, "bad", attempts=3) for _ in range(3)]
+    dead = [await bench.record_failure(dirt, "bad", attempts=3) for _ in range(3)]
     assert dead == [False, False, True]
     assert await letters(bench) == [("bad", "u", 3, "why")]
 
@@ -48,9 +48,9 @@ async def test_attempts_count_for_one_revision_only(bench: Bench) -> None:
     await bench.install(place)
     await bench.write(place, put("bad", "1"))
     for _ in range(2):
-        await bench.accuse(await bench.dirt(place), "bad", attempts=3)
+        await bench.record_failure(await bench.dirt(place), "bad", attempts=3)
     await bench.write(place, put("bad", "2"))
-    assert not await bench.accuse(await bench.dirt(place), "bad", attempts=3)
+    assert not await bench.record_failure(await bench.dirt(place), "bad", attempts=3)
     assert await letters(bench) == []
 
 
@@ -60,7 +60,7 @@ async def test_what_was_written_again_since_is_not_accused(bench: Bench) -> None
     await bench.write(place, put("bad", "1"))
     dirt = await bench.dirt(place)
     await bench.write(place, put("bad", "2"))
-    assert not await bench.accuse(dirt, "bad", attempts=1)
+    assert not await bench.record_failure(dirt, "bad", attempts=1)
     assert raw_letters(bench, place) == {}
 
 
@@ -70,7 +70,7 @@ async def test_what_another_worker_flushed_meanwhile_is_not_accused(bench: Bench
     await bench.write(place, put("bad", "1"))
     dirt = await bench.dirt(place)
     await bench.flush(place)
-    assert not await bench.accuse(dirt, "bad")
+    assert not await bench.record_failure(dirt, "bad")
     assert raw_letters(bench, place) == {}
 
 
@@ -79,7 +79,7 @@ async def test_a_letter_tells_what_was_refused_when_and_why_but_not_the_value(be
     await bench.create(place, put("bad", '"secret"'))
     bench.clock.move(5)
     dirt = await bench.dirt(place)
-    await bench.accuse(dirt, "bad", reason="Refused|SQLSTATE 23514")
+    await bench.record_failure(dirt, "bad", reason="Refused|SQLSTATE 23514")
     (letter,) = await bench.letters.read(range(BUCKETS))
     assert (letter.org, letter.app, letter.user, letter.session) == ("org", "app", "u", "s")
     assert (letter.revision, letter.refused_at) == (dirt.entries[0].revision, START + 5_000_000)
@@ -102,7 +102,7 @@ async def test_an_entry_that_dies_while_it_is_claimed_rests_at_once(bench: Bench
     await bench.install(place)
     await bench.write(place, put("bad", "1"))
     await bench.claim(bucket=place.ref.bucket, everything=True)
-    await bench.accuse(await bench.dirt(place), "bad")
+    await bench.record_failure(await bench.dirt(place), "bad")
     assert (bench.due(place), bench.since(place)) == (None, None)
 
 
@@ -133,7 +133,7 @@ async def test_a_suspect_that_is_accepted_after_all_leaves_no_letter(bench: Benc
     await bench.install(place)
     await bench.write(place, put("bad", "1"))
     dirt = await bench.dirt(place)
-    await bench.accuse(dirt, "bad", attempts=3)
+    await bench.record_failure(dirt, "bad", attempts=3)
     assert (await bench.acknowledge(dirt)).left == 0
     assert raw_letters(bench, place) == {}
 
@@ -141,7 +141,7 @@ async def test_a_suspect_that_is_accepted_after_all_leaves_no_letter(bench: Benc
 async def test_a_pardoned_letter_is_flushed_again_now(bench: Bench) -> None:
     place = await poisoned(bench)
     bench.clock.move(50)
-    assert await bench.letters.pardon(place, b"=bad")
+    assert await bench.letters.retry(place, b"=bad")
     assert bench.due(place) == bench.since(place) == bench.clock.micros
     assert [entry.key for entry in (await bench.dirt(place)).entries] == ["bad"]
     assert (await bench.flush(place)).left == 0
@@ -189,7 +189,7 @@ async def test_a_letter_of_an_older_incarnation_is_tried_again_at_once(bench: Be
 
 async def test_a_pardon_of_what_is_no_letter_changes_nothing(bench: Bench) -> None:
     place = await poisoned(bench)
-    assert not await bench.letters.pardon(place, b"=good")
+    assert not await bench.letters.retry(place, b"=good")
     assert bench.due(place) is None
 
 
@@ -219,14 +219,14 @@ async def test_flushed_through_never_passes_a_letter_or_a_suspect(bench: Bench, 
     await bench.install(place)
     await bench.write(place, put("bad", "1"))
     dirt = await bench.dirt(place)
-    await bench.accuse(dirt, "bad", attempts=attempts)
+    await bench.record_failure(dirt, "bad", attempts=attempts)
     await bench.acknowledge(replace(dirt, entries=[], left_out=True))
     await bench.write(place, put("good", "1"))
     dirt = await bench.dirt(place)
     good = [one for one in dirt.entries if one.key == "good"]
     await bench.acknowledge(replace(dirt, entries=good, left_out=dirt.left_out or len(good) < len(dirt.entries)))
     assert bench.field(place, "f") == b""
-    await bench.letters.pardon(place, b"=bad")
+    await bench.letters.retry(place, b"=bad")
     await bench.flush(place)
     assert decode_revision(bench.field(place, "f")) == dirt.head.revision
 
@@ -236,7 +236,7 @@ async def test_flushed_through_does_not_pass_what_was_refused_and_written_anew_s
     await bench.install(place)
     await bench.write(place, put("bad", "1"), put("good", "1"))
     dirt = await bench.dirt(place)
-    await bench.accuse(dirt, "bad", attempts=3)
+    await bench.record_failure(dirt, "bad", attempts=3)
     good = [one for one in dirt.entries if one.key == "good"]
     await bench.write(place, put("bad", "2"))
     await bench.acknowledge(replace(dirt, entries=good, left_out=True))
@@ -276,7 +276,7 @@ async def test_a_suspect_is_no_letter_to_a_flush(bench: Bench) -> None:
     place = bench.user()
     await bench.install(place)
     await bench.write(place, put("bad", "1"))
-    await bench.accuse(await bench.dirt(place), "bad", attempts=3)
+    await bench.record_failure(await bench.dirt(place), "bad", attempts=3)
     (state,) = await bench.hot.flush_state([place])
     assert state.dead == {}
 
@@ -304,7 +304,7 @@ async def test_as_many_letters_as_a_scope_has_keys_rest(bench: Bench) -> None:
 async def beheaded(bench: Bench, place: Place, attempts: int = 1) -> None:
     """The head of a scope becomes a dead letter."""
     dirt = await bench.dirt(place)
-    assert await bench.backlog.accuse(dirt, None, "why", attempts=attempts) is (attempts == 1)
+    assert await bench.backlog.record_failure(dirt, None, "why", attempts=attempts) is (attempts == 1)
 
 
 async def session_with_space(bench: Bench) -> tuple[Place, Place]:
@@ -354,7 +354,7 @@ async def test_a_head_that_has_changed_since_the_reading_is_not_accused(bench: B
     dirt = await bench.dirt(place)
     bench.clock.move(1)
     await bench.write(place, put("a", "1"))
-    assert not await bench.backlog.accuse(dirt, None, "why", attempts=1)
+    assert not await bench.backlog.record_failure(dirt, None, "why", attempts=1)
     assert raw_letters(bench, place) == {}
 
 
@@ -365,7 +365,7 @@ async def test_a_head_that_another_worker_flushed_meanwhile_is_not_accused(bench
     await bench.write(place, put("a", "2"))
     dirt = await bench.dirt(place)
     await bench.flush(place)
-    assert not await bench.backlog.accuse(dirt, None, "why", attempts=1)
+    assert not await bench.backlog.record_failure(dirt, None, "why", attempts=1)
     assert raw_letters(bench, place) == {}
 
 
@@ -375,7 +375,7 @@ async def test_a_head_that_nothing_but_letters_waits_for_is_not_accused(bench: B
     dirt = await bench.dirt(place)
     await bench.refuse(place, "bad")
     assert bench.marks(place) == {b"=bad"}
-    assert not await bench.backlog.accuse(dirt, None, "why", attempts=1)
+    assert not await bench.backlog.record_failure(dirt, None, "why", attempts=1)
     assert [letter.is_head for letter in await bench.letters.read(range(BUCKETS))] == [False]
 
 
@@ -384,25 +384,25 @@ async def test_a_head_that_only_a_namespace_waits_for_is_accused(bench: Bench) -
     await bench.flush(session)
     assert bench.due(session) is None
     host = (await bench.dirt(space)).host
-    assert await bench.backlog.accuse(host, None, "why", attempts=1)
-    assert await bench.letters.pardon(session, b"!")
+    assert await bench.backlog.record_failure(host, None, "why", attempts=1)
+    assert await bench.letters.retry(session, b"!")
     await bench.flush(space)
-    assert not await bench.backlog.accuse(host, None, "why", attempts=1)
+    assert not await bench.backlog.record_failure(host, None, "why", attempts=1)
 
 
 async def test_with_the_head_of_a_session_its_namespaces_rest_and_wake(bench: Bench) -> None:
     session, space = await session_with_space(bench)
-    await bench.backlog.accuse((await bench.dirt(space)).host, None, "why", attempts=1)
+    await bench.backlog.record_failure((await bench.dirt(space)).host, None, "why", attempts=1)
     assert (bench.due(session), bench.due(space), bench.since(space)) == (None, None, None)
     (state,) = await bench.hot.flush_state([space])
     assert state.headless
-    assert await bench.letters.pardon(session, b"!")
+    assert await bench.letters.retry(session, b"!")
     assert bench.due(session) == bench.due(space) == bench.since(space) == bench.clock.micros
 
 
 async def test_what_wakes_the_head_of_a_session_wakes_its_namespaces_once_it_is_flushed(bench: Bench) -> None:
     session, space = await session_with_space(bench)
-    await bench.backlog.accuse((await bench.dirt(space)).host, None, "why", attempts=1)
+    await bench.backlog.record_failure((await bench.dirt(space)).host, None, "why", attempts=1)
     bench.clock.move(1)
     await bench.write(session, put("a", "2"))
     assert bench.due(space) is None
@@ -412,14 +412,14 @@ async def test_what_wakes_the_head_of_a_session_wakes_its_namespaces_once_it_is_
 
 async def test_a_scope_that_was_claimed_before_its_head_died_is_not_read(bench: Bench) -> None:
     session, space = await session_with_space(bench)
-    await bench.backlog.accuse((await bench.dirt(space)).host, None, "why", attempts=1)
+    await bench.backlog.record_failure((await bench.dirt(space)).host, None, "why", attempts=1)
     found = await bench.backlog.read_dirt([(one.ref.bucket, one.ref.member) for one in (session, space)])
     assert [type(one) for one in found] == [Dropped, Dropped]
 
 
 async def test_what_is_scrubbed_takes_the_letter_on_its_head_and_its_namespaces_along(bench: Bench) -> None:
     session, space = await session_with_space(bench)
-    await bench.backlog.accuse((await bench.dirt(space)).host, None, "why", attempts=1)
+    await bench.backlog.record_failure((await bench.dirt(space)).host, None, "why", attempts=1)
     assert await bench.backlog.scrub(session, LARGEST)
     assert raw_letters(bench, session) == {}
     assert bench.raw.exists(session.hash, space.hash) == 0
@@ -429,7 +429,7 @@ async def test_what_makes_a_head_suspect_goes_when_a_namespace_is_flushed_with_i
     session, space = await session_with_space(bench)
     await bench.flush(session)
     dirt = await bench.dirt(space)
-    assert not await bench.backlog.accuse(dirt.host, None, "why", attempts=2)
+    assert not await bench.backlog.record_failure(dirt.host, None, "why", attempts=2)
     await bench.acknowledge(dirt)
     assert raw_letters(bench, space) == {}
 
@@ -461,7 +461,7 @@ async def test_the_record_of_a_namespace_is_flushed_again_on_command(bench: Benc
     await bench.flush(session)
     await beheaded(bench, space)
     bench.clock.move(1)
-    assert await bench.letters.pardon(space, b"!")
+    assert await bench.letters.retry(space, b"!")
     assert (bench.due(space), bench.due(session)) == (bench.clock.micros, None)
     assert (await bench.flush(space)).left == 0
 

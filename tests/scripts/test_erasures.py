@@ -7,7 +7,8 @@ import pytest
 from sessioncache.hot.forking import Fork, Forking
 from sessioncache.hot.large_creates import Birth, gathered
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Erased, Part, Refused, Token, TokenLost, Unready, Written
+from sessioncache.hot.messages import Part, Refused, Token, Written
+from sessioncache.hot.signals import Erased, TokenLost, Unready
 from sessioncache.hot.tier import HotTier
 from sessioncache.primitives.entries import Entry, Head, StoredScope
 from sessioncache.primitives.revisions import ZERO, decode_revision

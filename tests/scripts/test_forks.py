@@ -8,7 +8,8 @@ import pytest
 
 from sessioncache.hot.forking import Fork, Forking, MoreNamespaces, Spaces
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gone, Need, Part, Taken, TokenLost, Unready, Written
+from sessioncache.hot.messages import Part, Written
+from sessioncache.hot.signals import Gone, Need, Taken, TokenLost, Unready
 from sessioncache.primitives.entries import Entry
 from sessioncache.primitives.revisions import ZERO, decode_revision, encode_revision
 from tests.scripts.bench import SECOND, START, Bench, drop, put

@@ -9,7 +9,8 @@ import pytest
 from sessioncache.errors import OutcomeUnknownError
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gone, Operation, Part, Refused, Taken, Unready, Written
+from sessioncache.hot.messages import Operation, Part, Refused, Written
+from sessioncache.hot.signals import Gone, Taken, Unready
 from sessioncache.settings import OPERATION_ID_LIFETIME
 from tests.scripts.bench import BUCKETS, Bench, Sent, add, drop, push, put
 

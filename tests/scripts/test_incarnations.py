@@ -10,7 +10,8 @@ import pytest
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError
 from sessioncache.hot.layout import Place
 from sessioncache.hot.merging import TakenScope
-from sessioncache.hot.messages import Need, Operation, Part, Unready, UnreadyBuckets, Wanted
+from sessioncache.hot.messages import Operation, Part, Wanted
+from sessioncache.hot.signals import Need, Unready, UnreadyBuckets
 from sessioncache.hot.tier import HotTier
 from sessioncache.primitives.entries import Entry
 from sessioncache.primitives.ownership import check_owner

@@ -9,7 +9,8 @@ from fakeredis.aioredis import AsyncFakeSocket
 
 from sessioncache.hot.forking import Fork, Forking, TooLarge
 from sessioncache.hot.large_creates import Birth, gathered
-from sessioncache.hot.messages import Gathered, Part, PiecesLost, Refused, Taken, TokenLost, Unready, Written
+from sessioncache.hot.messages import Gathered, Part, Refused, Written
+from sessioncache.hot.signals import PiecesLost, Taken, TokenLost, Unready
 from sessioncache.primitives.entries import Head
 from sessioncache.primitives.revisions import ZERO, decode_revision, encode_revision
 from sessioncache.settings import MAX_CALL_BYTES, MAX_CALL_KEYS

@@ -12,7 +12,8 @@ from sessioncache.hot.backlog import Counters
 from sessioncache.hot.client import Reply, Request
 from sessioncache.hot.dirty_fields import PIECE_BYTES, PIECE_ROWS, Piece, pieces_of
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Acknowledged, Need, Unready
+from sessioncache.hot.messages import Acknowledged
+from sessioncache.hot.signals import Need, Unready
 from sessioncache.primitives.entries import Committed, Dirt, Entry, Head
 from sessioncache.primitives.revisions import decode_revision
 from sessioncache.primitives.scopes import ScopeKind
@@ -271,7 +272,7 @@ async def test_values_without_a_letter_are_not_looked_at_for_letters(bench: Benc
     place = bench.user()
     await bench.install(place)
     await bench.write(place, put("bad", "1"), put("good", "2"))
-    await bench.accuse(await bench.dirt(place), "bad")
+    await bench.record_failure(await bench.dirt(place), "bad")
     in_lua.clear()
     (state,) = await bench.hot.flush_state([place])
     assert set(state.dead) == {"bad"}

@@ -6,7 +6,8 @@ import pytest
 
 from sessioncache.hot.forking import Fork, Forking
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gone, Need, Part, Refused, Touch, Unready, Written
+from sessioncache.hot.messages import Part, Refused, Touch, Written
+from sessioncache.hot.signals import Gone, Need, Unready
 from sessioncache.primitives.revisions import ZERO
 from sessioncache.settings import OPERATION_ID_LIFETIME as LIFETIME
 from tests.scripts.bench import Bench, put

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Gone, Need, Part, Taken, Unready, Wanted
+from sessioncache.hot.messages import Part, Wanted
+from sessioncache.hot.signals import Gone, Need, Taken, Unready
 from sessioncache.primitives.entries import Entry
 from sessioncache.primitives.revisions import decode_revision, encode_revision
 from tests.scripts.bench import SECOND, START, Bench, add, drop, put

@@ -9,8 +9,9 @@ import pytest
 
 from sessioncache.hot.client import Reply
 from sessioncache.hot.merging import TakenScope
-from sessioncache.hot.messages import Acknowledged, Damaged, Large, Need, Unready
+from sessioncache.hot.messages import Acknowledged, Damaged, Large
 from sessioncache.hot.reconciling import Looked, stamp_anew
+from sessioncache.hot.signals import Need, Unready
 from sessioncache.primitives.entries import Committed, Dirt
 from sessioncache.primitives.revisions import DIGITS
 from tests.scripts.bench import DELAY, Bench, put

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Dropped, Gone, Need, TokenLost, Unready, Wanted
+from sessioncache.hot.messages import Wanted
+from sessioncache.hot.signals import Dropped, Gone, Need, TokenLost, Unready
 from sessioncache.primitives.entries import Entry
 from sessioncache.primitives.revisions import LARGEST, decode_revision, encode_revision
 from tests.scripts.bench import IDLE, SECOND, START, Bench, put
@@ -71,7 +72,7 @@ async def test_a_namespace_that_is_marked_by_itself_pins_its_session(bench: Benc
     session = bench.session()
     (space,) = await with_dirty_namespaces(bench, "n")
     await bench.flush(space)
-    assert await bench.merging.flag(space)
+    assert await bench.merging.mark_stale(space)
     assert (bench.ttl(session.hash), bench.ttl(space.hash)) == (None, None)
     value = bench.field(space, "=k")
     assert await bench.merge(space, Entry("k", decode_revision(value[:9]), value[9:])) == 1

@@ -79,7 +79,7 @@ async def test_a_hash_of_this_incarnation_keeps_all_and_marks_what_sql_lacks(ben
     place = await a_user(bench, k="1", l="1")
     await bench.flush(place)
     stored = row(bench, place, "l")
-    assert await bench.merging.flag(place)
+    assert await bench.merging.mark_stale(place)
     assert bench.ttl(place.hash) is None, "what is flagged is pinned"
     through = revision_of(bench, place, "r")
     assert await bench.merge(place, stored, purged=through, flushed=through) == 2

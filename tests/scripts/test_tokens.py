@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import Part, TokenLost
+from sessioncache.hot.messages import Part
+from sessioncache.hot.signals import TokenLost
 from sessioncache.hot.tokens import TOKEN_LIFETIME_MS
 from sessioncache.primitives.entries import Entry
 from sessioncache.primitives.revisions import encode_revision

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sessioncache.hot import tier
-from sessioncache.hot.messages import Gone, Operation, Part, Refused, Touch, Unready, Written
+from sessioncache.hot.messages import Operation, Part, Refused, Touch, Written
+from sessioncache.hot.signals import Gone, Unready
 from sessioncache.primitives.revisions import encode_revision
 from tests.scripts.bench import SECOND, START, Bench, put
 from tests.scripts.spaces import load, write

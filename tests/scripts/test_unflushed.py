@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sessioncache.hot.layout import Place
-from sessioncache.hot.messages import UnreadyBuckets
+from sessioncache.hot.signals import UnreadyBuckets
 from sessioncache.primitives.scopes import app_id
 from tests.scripts.bench import BUCKETS, Bench, drop, put
 

@@ -18,7 +18,7 @@ HOUR = 3_600.0
 async def test_a_clean_scope_as_it_was_found_is_flagged(bench: Bench) -> None:
     place = bench.user()
     await bench.install(place)
-    assert await bench.merging.flag(place, bench.field(place, "r"))
+    assert await bench.merging.mark_stale(place, bench.field(place, "r"))
     assert bench.field(place, "y") == b"1"
 
 
@@ -28,7 +28,7 @@ async def test_a_scope_that_was_written_since_is_not_flagged(bench: Bench) -> No
     found = bench.field(place, "r")
     await bench.write(place, put("k", "1"))
     await bench.flush(place)
-    assert not await bench.merging.flag(place, found)
+    assert not await bench.merging.mark_stale(place, found)
     assert bench.field(place, "y") == b""
 
 
@@ -36,12 +36,12 @@ async def test_a_dirty_scope_is_not_flagged(bench: Bench) -> None:
     place = bench.user()
     await bench.install(place)
     await bench.write(place, put("k", "1"))
-    assert not await bench.merging.flag(place, bench.field(place, "r"))
+    assert not await bench.merging.mark_stale(place, bench.field(place, "r"))
 
 
 async def test_an_absent_scope_stays_absent(bench: Bench) -> None:
     place = bench.user()
-    assert not await bench.merging.flag(place, ZERO)
+    assert not await bench.merging.mark_stale(place, ZERO)
     assert bench.ask("EXISTS", place.hash) == 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessioncache.hot.messages import Gone, Unready
+from sessioncache.hot.signals import Gone, Unready
 from sessioncache.primitives.revisions import encode_revision
 from tests.scripts.bench import SECOND, START, Bench, put
 

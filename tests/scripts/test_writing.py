@@ -6,7 +6,8 @@ import pytest
 from fakeredis.aioredis import AsyncFakeSocket
 
 from sessioncache.hot import tier
-from sessioncache.hot.messages import ABSENT, Need, Part, Refused, Unready, Written
+from sessioncache.hot.messages import ABSENT, Part, Refused, Written
+from sessioncache.hot.signals import Need, Unready
 from sessioncache.primitives.revisions import ZERO
 from tests.scripts.bench import Bench, add, drop, push, put
 

@@ -34,7 +34,7 @@ class Server:
         """The clock."""
         return self.now, 0
 
-    def accuse(self, name: str, attempts: int = 1) -> None:
+    def record_failure(self, name: str, attempts: int = 1) -> None:
         """Something is refused now."""
         self.letters[name.encode()] = b"000000001|0|%d|%d|why|with a bar" % (attempts, self.now * 1_000_000)
 
@@ -44,7 +44,7 @@ def strike(watch: LetterWatch, server: Server, *, accused: str = "", refuses: bo
     watch.begin(cast("RedisServer", server))
     server.now += 5
     if accused:
-        server.accuse(accused)
+        server.record_failure(accused)
     server.now += 5
     return watch.end(cast("RedisServer", server), refuses=refuses)
 

@@ -12,7 +12,8 @@ from sessioncache.durable.errors import RefusedDataError, StaleReadingError
 from sessioncache.durable.tier import FlushResult
 from sessioncache.errors import DamagedValueError, DurableTierUnavailableError
 from sessioncache.hot.backlog import ANY_SIZE, Reading
-from sessioncache.hot.messages import Acknowledged, Damaged, Gone, Large, Need, Unready
+from sessioncache.hot.messages import Acknowledged, Damaged, Large
+from sessioncache.hot.signals import Gone, Need, Unready
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.entries import Committed, Dirt
 from sessioncache.primitives.revisions import LARGEST
@@ -212,7 +213,7 @@ class Flusher:
         for one in dirt:
             members = [one.member, *([ScopeKind.SESSION.value + one.holder] if one.holder else [])]
             for member in members:
-                await self._tiers.merging.flag(self._tiers.backlog.place(one.bucket, member))
+                await self._tiers.merging.mark_stale(self._tiers.backlog.place(one.bucket, member))
         await self.holdings.give_back([_scope_of(one) for one in dirt])
         await self._tiers.backlog.note_older()
         self.hurry()

@@ -49,7 +49,7 @@ class Bisector:
         return await self._durable.flush([rest], read_after=read_after)
 
     async def _accuse(self, dirt: Dirt, entry: Entry | None, reason: str) -> None:
-        if await self._backlog.accuse(dirt, entry, reason, attempts=self._max_attempts):
+        if await self._backlog.record_failure(dirt, entry, reason, attempts=self._max_attempts):
             what = "a key" if entry else "the head"
             logger.error("dead letter: the database refuses %s of scope %s (%s)", what, dirt.scope_id, reason)
 

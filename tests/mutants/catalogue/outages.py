@@ -356,7 +356,7 @@ MUTATIONS = (
     Mutation(
         "namespaces do not rest with the head of their session",
         "R10",
-        _LUA + "accuse.lua",
+        _LUA + "record_failure.lua",
         "if dead == 1 and is_head then\n",
         "if false then\n",
         (_LETTERS + "test_with_the_head_of_a_session_its_namespaces_rest_and_wake",),

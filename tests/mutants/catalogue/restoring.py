@@ -126,7 +126,7 @@ MUTATIONS = (
     Mutation(
         "what is flagged may be evicted",
         "R15",
-        "sessioncache/hot/lua/flag.lua",
+        "sessioncache/hot/lua/mark_stale.lua",
         "mark(base, member, KEYS[2], {'?'}, h[2] or '', 0)\n",
         "",
         (_MERGING + "test_a_hash_of_this_incarnation_keeps_all_and_marks_what_sql_lacks",),

@@ -13,7 +13,7 @@ MUTATIONS = (
     Mutation(
         "one refusal makes a letter",
         "R10",
-        _LUA + "accuse.lua",
+        _LUA + "record_failure.lua",
         "local dead = attempts >= tonumber(ARGV[3]) and 1 or 0",
         "local dead = 1",
         (_LETTERS + "test_a_refusal_is_a_letter_after_as_many_attempts_as_set",),
@@ -21,7 +21,7 @@ MUTATIONS = (
     Mutation(
         "what another worker flushed meanwhile is accused",
         "R10",
-        _LUA + "accuse.lua",
+        _LUA + "record_failure.lua",
         "if not is_awaited() then return {'ok', 0, 0} end\n",
         "",
         (_SCRIPTS + "test_what_another_worker_flushed_meanwhile_is_not_accused",),
@@ -29,7 +29,7 @@ MUTATIONS = (
     Mutation(
         "a head that only letters are marked beside is accused",
         "R10",
-        _LUA + "accuse.lua",
+        _LUA + "record_failure.lua",
         "if call('ZSCORE', base .. 'dirty', member) then return true end",
         "if call('EXISTS', base .. 'd:' .. member) == 1 then return true end",
         (_SCRIPTS + "test_a_head_that_nothing_but_letters_waits_for_is_not_accused",),
@@ -37,7 +37,7 @@ MUTATIONS = (
     Mutation(
         "a head that only a namespace waits for is not accused",
         "R10",
-        _LUA + "accuse.lua",
+        _LUA + "record_failure.lua",
         "if call('ZSCORE', base .. 'dirty', space) then return true end",
         "if false then return true end",
         (_SCRIPTS + "test_a_head_that_only_a_namespace_waits_for_is_accused",),
@@ -45,7 +45,7 @@ MUTATIONS = (
     Mutation(
         "dead letters still claimed",
         "R10",
-        _LUA + "accuse.lua",
+        _LUA + "record_failure.lua",
         "if dead == 1 then rest(KEYS[1], base, member, KEYS[2]) end\n",
         "",
         (_LETTERS + "test_a_letter_takes_its_scope_out_of_the_index_at_once",),
@@ -168,7 +168,7 @@ MUTATIONS = (
     Mutation(
         "a pardon flushes nothing",
         "R10",
-        _LUA + "pardon.lua",
+        _LUA + "retry.lua",
         "  call('ZADD', base .. 'dirty', now(), member)\n",
         "",
         (_LETTERS + "test_a_letter_is_flushed_on_command_once_its_cause_is_gone",),

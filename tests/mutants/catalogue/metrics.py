@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_VITALS = "sessioncache/hot/lua/vitals.lua"
+_VITALS = "sessioncache/hot/lua/metrics.lua"
 _TESTS = "client/test_metrics.py::"
 
 MUTATIONS = (

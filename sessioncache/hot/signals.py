@@ -1,0 +1,62 @@
+"""What a script could not do, and what a call of ours does about it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sessioncache.hot.layout import Place
+from sessioncache.primitives.signal import Signal
+
+
+class Need(StrEnum):
+    """What has to be made ready."""
+
+    REGISTER = "register"
+    """The bucket's incarnation is not known to SQL."""
+    REVALIDATE = "revalidate"
+    """The hash is of an older incarnation."""
+    COLD = "cold"
+    """The scope is not hot."""
+    UNFLUSHED = "unflushed"
+    """SQL has to know of the session first."""
+
+
+class Unready(Signal):
+    """A script did nothing, since something has to be made ready first."""
+
+    def __init__(self, need: Need, places: list[Place]) -> None:
+        super().__init__(need)
+        self.need = need
+        self.places = places
+
+
+class UnreadyBuckets(Signal):
+    """The incarnations of these buckets have to be registered first."""
+
+    def __init__(self, buckets: list[int]) -> None:
+        super().__init__(buckets)
+        self.buckets = buckets
+
+
+class Gone(Signal):
+    """The session was deleted or lives another life."""
+
+
+class Dropped(Signal):
+    """A dirty namespace was dropped, since its session's life is over."""
+
+
+class Taken(Signal):
+    """A living session has the id."""
+
+
+class TokenLost(Signal):
+    """The token under which SQL was read is no longer held: read again."""
+
+
+class PiecesLost(Signal):
+    """What was gathered in pieces is not all there, or outdated: gather it again."""
+
+
+class Erased(Signal):
+    """Nothing of the user is let in, since all that there was is being erased."""
