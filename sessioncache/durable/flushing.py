@@ -256,16 +256,18 @@ def _cleared_since(dirt: Dirt) -> list[Cleared]:
     """What was cleared of a scope since the last flush that the hash knows of; of a session also its former lives.
 
     Of a namespace also what its session's head tells: that head is written with it, and then the database tells it.
+    A clear and a birth stand at the revision behind the one up to which rows are dead: what was flushed up to there,
+    and no farther, was flushed before.
     """
     head, scope, found = dirt.head, dirt.rows_id, []
     life = 0
     if dirt.kind is ScopeKind.SESSION or dirt.holder:
         life = head.cleared if head.deleted else head.birth - 1
-        if head.flushed < life:
+        if head.flushed <= life:
             found.append(Cleared(scope, None, life))
-    if head.flushed < head.cleared and head.cleared > life:
+    if head.flushed <= head.cleared and head.cleared > life:
         found.append(Cleared(scope, "", head.cleared))
-    if dirt.namespace_flushed < dirt.namespace_cleared and dirt.holder:
+    if dirt.holder and 0 < dirt.namespace_cleared >= dirt.namespace_flushed:
         found.append(Cleared(scope, dirt.namespace, dirt.namespace_cleared))
     return found
 

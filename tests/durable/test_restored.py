@@ -312,3 +312,18 @@ async def test_the_chaos_run_finds_what_the_heads_tell_to_be_dead(tier: DurableT
     async with tier.engine.begin() as connection:
         await connection.exec_driver_sql("UPDATE sessioncache_session SET birth = 6 WHERE session_id = 's'")
     assert len(dead_rows(database_url)) == 4, "with its namespace"
+
+
+async def test_r14_what_is_cleared_right_behind_a_flush_leaves_sql(tier: DurableTier) -> None:
+    """A clear, or a birth, at the very next revision: the clock of Redis stands still, or was set back."""
+    values = {"k": b"1"}
+    await put(tier, dirt(session(), 9, values, birth=1), of_space(9, values, host=9), dirt(user(), 9, values))
+    assert await count_rows(tier, "state") == 3
+    await put(tier, known(dirt(session(), 10, cleared=9, birth=1), 9))
+    await put(tier, known(dirt(user(), 10, cleared=9), 9))
+    assert await count_rows(tier, "state") == 1
+    await put(tier, known(of_space(10, {}, host=10, flushed=9, cleared=9), 10))
+    assert await count_rows(tier, "state") == 0
+    await put(tier, dirt(session(), 19, values, birth=1), of_space(19, values, host=19))
+    await put(tier, known(dirt(session(), 20, birth=20, cleared=19), 19))
+    assert (await count_rows(tier, "state"), await count_rows(tier, "namespace")) == (0, 0)

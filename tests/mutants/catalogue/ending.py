@@ -8,6 +8,7 @@ _RESTORED = "durable/test_restored.py::"
 _LUA, _DURABILITY = "sessioncache/hot/lua/", "sessioncache/handle/flush_wait.py"
 _ERASED, _SPACES = "both_tiers/test_erased.py::", "both_tiers/test_spaces.py::"
 _EVIDENCE, _CLEARS = "both_tiers/test_space_evidence.py::", "both_tiers/test_clears.py::"
+_RIGHT_BEHIND = "durable/test_restored.py::test_r14_what_is_cleared_right_behind_a_flush_leaves_sql"
 
 MUTATIONS = (
     Mutation(
@@ -137,9 +138,33 @@ MUTATIONS = (
         "a namespace's flush tells of a clear, and leaves the rows",
         "R14",
         "sessioncache/durable/flushing.py",
-        "    if head.flushed < head.cleared and head.cleared > life:\n",
-        "    if head.flushed < head.cleared and head.cleared > life and not dirt.holder:\n",
+        "    if head.flushed <= head.cleared and head.cleared > life:\n",
+        "    if head.flushed <= head.cleared and head.cleared > life and not dirt.holder:\n",
         (_CLEARS + "test_a_clear_of_a_session_takes_the_rows_along_though_a_namespace_is_flushed_first",),
+    ),
+    Mutation(
+        "a clear of a session right behind a flush leaves the rows",
+        "R14",
+        "sessioncache/durable/flushing.py",
+        "    if head.flushed <= head.cleared and",
+        "    if head.flushed < head.cleared and",
+        (_RIGHT_BEHIND,),
+    ),
+    Mutation(
+        "a clear of a namespace right behind a flush leaves the rows",
+        "R14",
+        "sessioncache/durable/flushing.py",
+        "0 < dirt.namespace_cleared >= dirt.namespace_flushed:",
+        "dirt.namespace_cleared > dirt.namespace_flushed:",
+        (_RIGHT_BEHIND,),
+    ),
+    Mutation(
+        "a birth right behind a flush leaves the rows of the life before",
+        "R14",
+        "sessioncache/durable/flushing.py",
+        "        if head.flushed <= life:\n",
+        "        if head.flushed < life:\n",
+        (_RIGHT_BEHIND,),
     ),
     Mutation(
         "a namespace's flush tells of a new life, and leaves the rows of the one before",
