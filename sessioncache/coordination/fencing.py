@@ -81,8 +81,12 @@ class Fencing:
         await self._incarnations.claim()  # again: Redis may have forgotten it since
         # R17: one that stays although the replid has changed stays only where SQL still names it.
         lapsed = {b: one.id for b, one in found.items() if one.kept and fences.get(b) != one.id}
-        swaps = await self._durable.swap_fences({b: (fences.get(b), found[b].id) for b in buckets if b not in lapsed})
-        done = {b: found[b].id for b, swap in swaps.items() if swap in (Swap.CURRENT, Swap.SWAPPED)}
+        named = {b: one.id for b, one in found.items() if one.kept and b not in lapsed}
+        if named:  # nothing is to be written: SQL may be locked, or read-only, for now
+            await self._durable.check_owned(named.values())
+        rest = {b: (fences.get(b), one.id) for b, one in found.items() if not one.kept}
+        swaps = await self._durable.swap_fences(rest) if rest else {}
+        done = named | {b: found[b].id for b, swap in swaps.items() if swap in (Swap.CURRENT, Swap.SWAPPED)}
         renewed = {b: fences[b] for b, swap in swaps.items() if swap is Swap.SWAPPED and fences.get(b)}
         # One that was given up although Redis had it is no sign that it forgot something.
         forgetful = {b for b, before in renewed.items() if before not in (found[b].before, unusable.get(b))}

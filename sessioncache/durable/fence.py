@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnClause, Insert, Table, bindparam, literal_column, select, update
@@ -57,7 +57,7 @@ async def read_fences(connection: AsyncConnection, buckets: Iterable[int], *, lo
 
 async def swap_fences(connection: AsyncConnection, changes: Changes) -> dict[int, Swap]:
     """Bucket → (incarnation as read, new incarnation): swap where the fence is still as read."""
-    await _check_installation(connection, changes)
+    await check_owned(connection, {new for _, new in changes.values()})
     # The history first: what it has by then, the fences read after it have had, even where no row was there to lock.
     past = await _registered(connection, changes)
     current = await read_fences(connection, changes, lock=True)
@@ -72,13 +72,13 @@ async def swap_fences(connection: AsyncConnection, changes: Changes) -> dict[int
     return verdicts | dict.fromkeys(outrun, Swap.MOVED)
 
 
-async def _check_installation(connection: AsyncConnection, changes: Changes) -> None:
+async def check_owned(connection: AsyncConnection, incarnations: Collection[str]) -> None:
     """R18: what was made for another database is not registered here, whatever the URL led to before."""
-    if changes:
+    if incarnations:
         query = select(schema.layout.c.value).where(schema.layout.c.name == "installation")
         installation = (await connection.execute(query)).scalar()
-        for _, new in changes.values():
-            check_owner(new, installation or _NONE)
+        for incarnation in incarnations:
+            check_owner(incarnation, installation or _NONE)
 
 
 def _verdict(current: str | None, old: str | None, new: str, known: bool) -> Swap:

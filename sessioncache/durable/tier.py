@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -143,6 +143,12 @@ class DurableTier:
         """The incarnation that each bucket's fence names; absent ones are left out."""
         async with reading_transaction(self.engine) as connection:
             return await fence.read_fences(connection, buckets)
+
+    @_whole
+    async def check_owned(self, incarnations: Collection[str]) -> None:
+        """ConfigurationError where incarnations were made for another database (R18)."""
+        async with reading_transaction(self.engine) as connection:
+            await fence.check_owned(connection, incarnations)
 
     @_whole
     async def swap_fences(self, changes: Mapping[int, tuple[str | None, str]]) -> dict[int, Swap]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from sessioncache.coordination import fencing
 from sessioncache.coordination.fencing import Fencing
+from sessioncache.errors import ConfigurationError
+from sessioncache.hot.incarnations import Current
 from tests.waiting import wait_until_async
 
 
@@ -25,3 +28,29 @@ async def test_buckets_that_come_one_by_one_are_summed_up(
         await wait_until_async(lambda: len(caplog.messages) == 2, 5, "the others are told")
         await wait_until_async(lambda: one._telling is None, 5, "nothing more is to be told")
     assert caplog.messages[1:] == ["Redis may have forgotten something: 73 buckets got a new incarnation"]
+
+
+class Kept:
+    """A Redis that forgot nothing, and a database whose fence names what it has."""
+
+    def __init__(self) -> None:
+        self.owner_is_asked_of: list[str] = []
+
+    async def current(self, buckets: Sequence[int], unusable: Mapping[int, str], **_: bool) -> dict[int, Current]:
+        return {bucket: Current(f"of {bucket}", False, True, "") for bucket in buckets}
+
+    async def claim(self) -> None: ...
+
+    async def read_fences(self, buckets: Sequence[int]) -> dict[int, str]:
+        return {bucket: f"of {bucket}" for bucket in buckets}
+
+    async def check_owned(self, incarnations: Collection[str]) -> None:
+        self.owner_is_asked_of += incarnations
+        raise ConfigurationError("it belongs to another database")
+
+
+async def test_r18_what_sql_names_already_is_still_asked_whose_it_is() -> None:
+    kept: Any = Kept()
+    with pytest.raises(ConfigurationError, match="another database"):
+        await Fencing(kept, kept).register([1, 2])
+    assert kept.owner_is_asked_of == ["of 1", "of 2"]
