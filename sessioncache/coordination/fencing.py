@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from sessioncache.durable.messages import Swap
-from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, SessionCacheError
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.units import counted
@@ -34,6 +34,8 @@ class Fencing:
         self._durable = durable
         self._busy = asyncio.Lock()
         self._wanted: set[int] = set()
+        self._failure: SessionCacheError | None = None
+        """What the last registration met."""
         self._quiet_until = 0.0
         self._forgetful = 0
         self._telling: asyncio.TimerHandle | None = None
@@ -41,15 +43,21 @@ class Fencing:
     async def register(self, buckets: Iterable[int]) -> None:
         """Register buckets; a Redis whose incarnation was replaced in SQL makes a new one first.
 
-        What many calls ask for at once is registered once, in one go.
+        What many calls ask for at once is registered once, in one go, and they all meet what that meets.
         """
         own = set(buckets)
         self._wanted |= own
         async with self._busy:
-            if not own & self._wanted:
+            if not own & self._wanted:  # another call has seen to it meanwhile
+                if self._failure is not None:
+                    raise self._failure
                 return
-            todo, self._wanted = sorted(self._wanted), set()
-            await self._rounds(todo, {})
+            todo, self._wanted, self._failure = sorted(self._wanted), set(), None
+            try:
+                await self._rounds(todo, {})
+            except SessionCacheError as error:
+                self._failure = error
+                raise
 
     async def look(self, buckets: Iterable[int]) -> None:
         """Have Redis make a new incarnation where it forgot something; SQL is not asked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from sessioncache.coordination import fencing
 from sessioncache.coordination.fencing import Fencing
-from sessioncache.errors import ConfigurationError
+from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 from sessioncache.hot.incarnations import Current
 from tests.waiting import wait_until_async
 
@@ -54,3 +55,21 @@ async def test_r18_what_sql_names_already_is_still_asked_whose_it_is() -> None:
     with pytest.raises(ConfigurationError, match="another database"):
         await Fencing(kept, kept).register([1, 2])
     assert kept.owner_is_asked_of == ["of 1", "of 2"]
+
+
+class Away(Kept):
+    """A database that cannot be used, and says so to all that ask meanwhile."""
+
+    async def read_fences(self, buckets: Sequence[int]) -> dict[int, str]:
+        await asyncio.sleep(0)
+        raise DurableTierUnavailableError("others hold it for too long")
+
+    async def keep(self, buckets: Sequence[int]) -> bool:
+        return False
+
+
+async def test_all_that_wait_for_a_registration_are_told_why_it_failed() -> None:
+    away: Any = Away()
+    fencing = Fencing(away, away)
+    met = await asyncio.gather(*(fencing.register([bucket]) for bucket in range(5)), return_exceptions=True)
+    assert [str(error) for error in met] == ["others hold it for too long"] * 5
