@@ -48,7 +48,7 @@ def headings(document: Path) -> set[str]:
 
 
 def test_each_row_of_the_table_of_features_names_a_test() -> None:
-    table = (ROOT / "README.md").read_text().split("## What there is")[1].split("\n## ")[0]
+    table = (ROOT / "README.md").read_text().split("## Features")[1].split("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
     assert len(rows) >= 13
     assert [row for row in rows if not _NAMED.search(row)] == []
