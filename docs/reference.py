@@ -272,8 +272,14 @@ def _verbatim(annotation: Any) -> Any:
 
 def _prose(text: str | None) -> str:
     """A docstring as Markdown."""
-    cleaned = inspect.cleandoc(text or "")
+    cleaned = re.sub(r"(?m)^Raises:\n((?: {4}.+(?:\n|$))+)", _raises, inspect.cleandoc(text or ""))
     return _ticks(re.sub(r"(?:^|(?<=\n))::\n\n((?:(?: {4}.*)?\n?)+)", _fenced, cleaned)).strip()
+
+
+def _raises(part: re.Match[str]) -> str:
+    """The errors that a docstring lists under `Raises:`, as a list of Markdown."""
+    listed = re.findall(r"(?m)^(\w+): (.+(?:\n {4}.+)*)", textwrap.dedent(part[1]))
+    return "Raises:\n\n" + "".join(f"- `{name}`: {_line(when)}\n" for name, when in listed)
 
 
 def _fenced(part: re.Match[str]) -> str:

@@ -1,4 +1,8 @@
-"""The cache: sessions of one app, and the connections that all of them share."""
+"""The cache: the way in to the sessions of one app, and the connections that all of them share.
+
+A cache of one process works on state that all processes of the installation share: it keeps no copies that could be
+stale, only which of its own writes are not known to be durable.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +48,9 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 _MANY_LEDGERS = 1_024
-"""Handles with writes that are not known to be durable, from which on the cache looks which of them are by now."""
+"""Handles with unflushed writes above which the cache checks which of these are durable by now."""
 _NOTE_AGAIN = 30.0
-"""Seconds after which a retention that could not be noted is tried again."""
+"""Seconds after which a retention that could not be recorded is tried again."""
 
 
 class SessionCache:
@@ -54,15 +58,28 @@ class SessionCache:
 
     Open it with `connect`, or over a Redis client and an engine of your own, which stay yours to close.
 
-    Besides the errors named at each call, every call may raise HotTierUnavailableError, DurableTierUnavailableError
-    (for what is not hot), InvalidNameError and, if it writes, OutcomeUnknownError, MemoryFullError, BackPressureError,
-    InvalidValueError and LimitExceededError.
+    Every call may raise these errors, besides those that it lists itself.
+
+    Raises:
+        InvalidNameError: A name, a key or another argument cannot be used; nothing was done.
+        HotTierUnavailableError: Redis cannot be reached; the call had no effect.
+        DurableTierUnavailableError: The scope is not hot, and SQL cannot be reached.
+        DamagedValueError: What is stored cannot be read.
+        InvalidValueError: A value that would be written is not exactly a JSON value; nothing was written.
+        LimitExceededError: A write is larger than one of the documented limits; nothing was written.
+        OutcomeUnknownError: The connection failed after a write was sent: it may or may not have been applied.
+        MemoryFullError: Redis is out of memory and refuses the write.
+        BackPressureError: Too much waits to be flushed; nothing was written.
     """
 
     def __init__(self, redis: Redis, engine: AsyncEngine, *, app: str, org: str = "", **settings: Any) -> None:
         """A cache over the caller's `redis.asyncio.Redis` and `AsyncEngine`; nothing is sent before the first call.
 
-        Settings are those of `CacheSettings`.  ConfigurationError, InvalidNameError.
+        Settings are those of `CacheSettings`.
+
+        Raises:
+            ConfigurationError: A setting is unknown or has no usable value, or the client cannot be used.
+            InvalidNameError: `app` or `org` cannot be used as a name.
         """
         from sessioncache.durable.tier import DurableTier
 
@@ -102,8 +119,15 @@ class SessionCache:
         """Open a cache: ``async with SessionCache.connect(…) as cache`` or ``cache = await SessionCache.connect(…)``.
 
         Without URLs: SESSIONCACHE_REDIS_URL and SESSIONCACHE_DATABASE_URL, else a Valkey server and a SQLite file in
-        `data_dir`, which all processes share that name the same folder.  Settings are those of `CacheSettings`.
-        ConfigurationError, SchemaVersionError, HotTierUnavailableError, DurableTierUnavailableError.
+        `data_dir`, shared by all processes that name the same folder.  Settings are those of `CacheSettings`.
+
+        Raises:
+            ConfigurationError: A setting or URL cannot be used, or the tiers, or the settings of this installation, do
+                not belong together.
+            InvalidNameError: `app` or `org` cannot be used as a name.
+            SchemaVersionError: The schema of the database is not the one that this version needs.
+            HotTierUnavailableError: Redis cannot be reached.
+            DurableTierUnavailableError: SQL cannot be reached, and Redis does not know this installation yet.
         """
         check_name("app", app, empty=True)
         check_name("org", org, empty=True)
@@ -124,7 +148,7 @@ class SessionCache:
     async def aclose(self) -> None:
         """Close what `connect` opened, and the connections made over the caller's client.
 
-        What was written and is not yet flushed stays in Redis, and a worker flushes it.
+        Unflushed writes stay in Redis, and a worker flushes them.
         """
         if self._resources is not None:
             await self._resources.aclose()
@@ -132,7 +156,7 @@ class SessionCache:
             await self._tiers.aclose()
 
     def bound_to(self, *, org: str | None = None, app: str | None = None) -> SessionCache:
-        """Another tenant or app on the same connections; this object closes them."""
+        """A cache of another tenant or app over the same connections, which this object closes."""
         org, app = self.org if org is None else org, self.app if app is None else app
         return _Bound._over(self._tiers, app, org)
 
@@ -148,8 +172,12 @@ class SessionCache:
     ) -> Session:
         """Create a session with its initial state (keys may bear prefixes), in one atomic step.
 
-        Its private keys may be as many as a session may have: much is stored in pieces first, which nobody sees.
-        SessionExistsError, and nothing is changed, if a session of this user has the id.
+        It may have as many private keys as a session may have at all: a large state is stored in pieces first, which
+        nobody sees.  Without `session_id` an id is generated.
+
+        Raises:
+            SessionExistsError: A session of this user has the id; nothing was changed.
+            StaleSessionError: The user was erased less than a minute ago; nothing was written.
         """
         generated = session_id is None
         places = self._places(user, new_session_id() if session_id is None else session_id)
@@ -161,7 +189,11 @@ class SessionCache:
         )
 
     async def get(self, user: str, session_id: str) -> Session:
-        """A session with its merged state; SessionNotFoundError."""
+        """A session with its merged state.
+
+        Raises:
+            SessionNotFoundError: This user has no session of the id.
+        """
         places = self._places(user, session_id)
         try:
             return await open_session(self._tiers, await self._unflushed_source(), places)
@@ -171,7 +203,12 @@ class SessionCache:
     async def get_or_create(
         self, user: str, session_id: str, *, state: Mapping[str, Json] | None = None, title: str = ""
     ) -> tuple[Session, bool]:
-        """A session, created with this state if there was none (and whether it was); resets nothing that exists."""
+        """A session, and whether it was created by this call: with this state, if there was none; one that exists is
+        not reset.
+
+        Raises:
+            StaleSessionError: The user was erased less than a minute ago; nothing was written.
+        """
         if state is not None:
             check_mapping("state", state)
         check_title(title)
@@ -189,8 +226,11 @@ class SessionCache:
     async def resume(self, session_id: str, *, user: str | None = None) -> AsyncIterator[Session]:
         """``async with cache.resume(id) as session:`` a session by its id alone, ambient within the block.
 
-        Also one that no worker has flushed yet, or that is not hot.  SessionNotFoundError; AmbiguousSessionError where
-        several users of this app have a session of the id, and `user` does not say which.
+        Sessions that are not hot, or not flushed yet, are found as well.
+
+        Raises:
+            SessionNotFoundError: No session of this app has the id, or none of this user if `user` is given.
+            AmbiguousSessionError: Several users of this app have a session of the id, and `user` is not given.
         """
         if user is None:
             check_name("a session id", session_id)
@@ -213,8 +253,14 @@ class SessionCache:
     async def fork(self, user: str, session_id: str, *, new_id: str | None = None) -> Session:
         """A new session of the same user with another one's private keys and namespaces, unflushed writes included.
 
-        `temp:` keys stay behind; the title is copied, the counters are 0, `forked_from` tells the other one; both lead
-        lives of their own.  SessionNotFoundError, SessionExistsError; LimitExceededError for more than 500 namespaces.
+        `temp:` keys stay behind; the title is copied, the counters are 0, and `forked_from` is the id of the other
+        session.  From then on the two are independent.
+
+        Raises:
+            SessionNotFoundError: This user has no session of the id.
+            SessionExistsError: A session of this user has the id `new_id`; nothing was changed.
+            LimitExceededError: The session has more than 500 namespaces.
+            StaleSessionError: The user was erased less than a minute ago; nothing was written.
         """
         place = self._places(user, session_id).session
         try:
@@ -225,14 +271,24 @@ class SessionCache:
     async def touch(
         self, user: str, session_id: str, *, messages: int = 0, tokens: int = 0, first_message: str | None = None
     ) -> SessionInfo:
-        """Add to a session's counters, and note that it is in use; changes no value.  SessionNotFoundError.
+        """Add to a session's counters, and record that it is in use; changes no value.
 
         `first_message` gives a session without a title one that is derived from it (see `derive_title`).
+
+        Raises:
+            SessionNotFoundError: This user has no session of the id.
+            LimitExceededError: More than 10¹² are added at once, or a counter would have more than 15 digits.
+            InvalidValueError: A count is not a whole number from 0, or `first_message` is not a text.
         """
         return await self._touch(user, session_id, counting(messages, tokens, first_message))
 
     async def rename(self, user: str, session_id: str, title: str) -> SessionInfo:
-        """Give a session another title.  SessionNotFoundError."""
+        """Give a session another title, of at most 1,024 bytes of UTF-8.
+
+        Raises:
+            SessionNotFoundError: This user has no session of the id.
+            LimitExceededError: The title is longer.
+        """
         return await self._touch(user, session_id, Touch(title=check_title(title), rename=True))
 
     async def _touch(self, user: str, session_id: str, change: Touch) -> SessionInfo:
@@ -245,12 +301,17 @@ class SessionCache:
         names = (Field.ORG, self.org), (Field.APP, self.app), (Field.USER, user), (Field.SESSION, session_id)
         return info_of(head_of({**head, **{name: text.encode() for name, text in names}}))
 
-    # ---- taking out, and erasing
+    # ---- exporting, and erasing
 
     async def export_session(self, user: str, session_id: str) -> dict[str, Any]:
-        """All that is private to a session, as plain JSON; `temp:` keys are left out.  SessionNotFoundError.
+        """All that is private to a session, as plain JSON; `temp:` keys are left out.
 
-        What is damaged is left out, too, and named under `damaged`.
+        The dict has `format` (a number), the fields of `SessionInfo` (times in ISO 8601), `state` (key -> value) and
+        `namespaces` (name -> key -> value).  Damaged values are left out, and listed under `damaged`, if any, each with
+        its `namespace` (empty for a plain key) and `key`.
+
+        Raises:
+            SessionNotFoundError: This user has no session of the id.
         """
         try:
             return await export_session(self._tiers, self._places(user, session_id).session)
@@ -258,7 +319,12 @@ class SessionCache:
             raise not_found(session_id) from None
 
     async def export_user(self, user: str) -> dict[str, Any]:
-        """All that there is of a user in this app, as plain JSON: the shared keys, and every session."""
+        """All that there is of a user in this app, as plain JSON.
+
+        The dict has `format`, `org`, `app`, `user`, `state` (the keys that all sessions of the user share -> value) and
+        `sessions` (a list of what `export_session` returns); and, if any shared key is damaged, `damaged`, a list of
+        these.
+        """
         sessions = []
         for info in (await self.list(user, limit=None)).items:
             with suppress(SessionNotFoundError):  # deleted meanwhile
@@ -269,8 +335,11 @@ class SessionCache:
     async def erase_user(self, user: str) -> ErasureReport:
         """Erase all that there is of a user in this app, from both tiers, while others go on writing.
 
-        For a minute nothing new of this user is let in (StaleSessionError), so that no call that is on its way lands
-        behind the erasure.  DurableTierUnavailableError: call it again, it goes on where it stopped.
+        Writes, creates and forks of this user are refused with StaleSessionError until a minute after the erasure, so
+        that no call that was sent before takes effect after it.
+
+        Raises:
+            DurableTierUnavailableError: SQL cannot be reached: call it again, it continues where it stopped.
         """
         return await Erasure(self._tiers, self.user_scope(user).place).run()
 
@@ -288,21 +357,26 @@ class SessionCache:
         """A page of the sessions of a user or of the whole app; with `all_apps`, in every app of the org.
 
         Newest first, by last update or by creation, ties by id.  `limit` None: all; `cursor`: that of the page before.
-        InvalidNameError for a wrong limit or order, or a cursor of another list.
+
+        Raises:
+            InvalidNameError: The limit or the order is wrong, or the cursor is none of this list.
         """
         return await self._listing(user, all_apps, order).page(limit, cursor)
 
     def iter_sessions(
         self, user: str | None = None, *, all_apps: bool = False, order: Order = "updated"
     ) -> AsyncIterator[SessionInfo]:
-        """All sessions of `list`, page by page.
+        """All sessions of `list`, fetched page by page.
 
-        In `created` order every session that lives all the while comes exactly once.
+        In `created` order every session that exists throughout the iteration comes exactly once.
+
+        Raises:
+            InvalidNameError: The order is wrong.
         """
         return self._listing(user, all_apps, order).sessions()
 
     async def find(self, session_id: str, *, all_apps: bool = False) -> builtins.list[SessionInfo]:
-        """The sessions of this app (`all_apps`: of the org) that bear this id, whatever the user, by app and user."""
+        """The sessions of this app (`all_apps`: of the org) that have this id, whatever the user, by app and user."""
         app = None if check_flag("all_apps", all_apps) else self.app
         return await find(self._tiers, self.org, app, session_id)
 
@@ -329,8 +403,8 @@ class SessionCache:
     def batch(self, *, check: bool = True) -> Batch:
         """``async with cache.batch() as batch:`` many sessions' reads and writes in shared round trips; see `Batch`.
 
-        When the block ends the error of the first call that failed is raised, in the order in which they were noted;
-        with `check` False none is: ask each.
+        With `check`, the end of the block raises the error of the first recorded call that failed; without, it raises
+        none of these errors: ask each result.
         """
         return Batch(self, check=check_flag("check", check))
 
@@ -339,7 +413,10 @@ class SessionCache:
     async def flush(self, timeout: float = 30) -> None:
         """Wait until all that this cache object and its handles wrote is durable; `timeout` in seconds.
 
-        FlushTimeoutError, DeadLetterError, WriteLostError.
+        Raises:
+            FlushTimeoutError: Something is not durable in time; it is still waiting in Redis.
+            DeadLetterError: The database refuses a value that was written.
+            WriteLostError: Redis forgot a write before it was durable.
         """
         with within(check_seconds("timeout", timeout)):
             await flush(self._tiers, list(self._all_unflushed), timeout)
@@ -353,18 +430,18 @@ class SessionCache:
         return UnflushedWrites(self._all_unflushed)
 
     async def _unflushed_source(self) -> Callable[[], UnflushedWrites]:
-        """What gives a new handle its record of unflushed writes; now and then forgets what is durable."""
+        """What makes the record of unflushed writes of a new handle; now and then forgets what is durable."""
         if self._to_note is not None:
             await self._note_retention(self._to_note)
         self._tiers.usage.learn()
         if len(self._all_unflushed) >= self._many:
-            self._many = len(self._all_unflushed) + _MANY_LEDGERS  # one call at a time looks
+            self._many = len(self._all_unflushed) + _MANY_LEDGERS  # set first: only one call at a time checks
             await prune(self._tiers, list(self._all_unflushed)[:_MANY_LEDGERS])
             self._many = len(self._all_unflushed) + _MANY_LEDGERS
         return self._open_unflushed
 
     async def _note_retention(self, retention: Retention) -> None:
-        """Tried by one call at a time, and not by each while SQL is away: what is hot works on."""
+        """Record it in SQL: one call at a time, and not every call while SQL is away, since hot sessions work on."""
         now = monotonic()
         if now < self._note_from:
             return
@@ -375,7 +452,7 @@ class SessionCache:
 
 
 class _Bound(SessionCache):
-    """A cache on another cache's connections."""
+    """A cache over another cache's connections."""
 
     async def aclose(self) -> None:
         """Nothing to close: the connections are the other cache's."""

@@ -1,7 +1,7 @@
 """The ambient session: the one that code deep inside a run works for, without being handed it.  Pure: no I/O.
 
-Each task and each thread has its own: a task begins with what was bound where it was made, a new thread with nothing
-(`asyncio.to_thread` hands the binding on), and neither changes what others see.
+Each task and each thread has its own binding: a task begins with the one of the task that made it, a new thread with
+none (`asyncio.to_thread` passes it on), and neither changes what others see.
 """
 
 from __future__ import annotations
@@ -39,12 +39,16 @@ def bound(session: S) -> Iterator[S]:
     try:
         yield session
     finally:
-        # Wherever it lies: blocks that generators hold open may be left in another order, or in another task.
+        # not simply the last one: blocks that generators hold open may end in another order, or in another task.
         _bindings.set(tuple(one for one in _bindings.get() if one is not binding))
 
 
 def current_session() -> Session:
-    """The session bound last in this task or thread, the very object that was bound; NoSessionError."""
+    """The session that was bound last in this task or thread, as the very object that was bound.
+
+    Raises:
+        NoSessionError: No session is bound here.
+    """
     bindings = _bindings.get()
     if not bindings:
         raise NoSessionError("no session is bound here: use `with session.bind():` or `async with cache.resume(…):`")

@@ -1,4 +1,7 @@
-"""Run leases: one runner at a time for a session, whose late writes are refused once it lost the lease."""
+"""Run leases: one runner at a time for a session, whose late writes are refused once it lost the lease.
+
+The lease's token is a fencing token: every write of the holder bears it, and the script that writes compares it.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,15 @@ logger = logging.getLogger(__name__)
 MAX_TTL = 3_600.0
 """Longest lease in seconds; it is renewed as long as its holder lives."""
 _PAUSE = 0.1
-"""Most seconds between two looks at a lease that another runner holds."""
+"""Most seconds between two attempts to take a lease that another runner holds."""
 
 
 class Lease:
     """The block of ``async with session.lease() as held``: `held` is the session, and its writes are fenced."""
 
     def __init__(self, tiers: Tiers, session: Session, place: Place, birth: bytes, ttl: float, wait: float) -> None:
-        """`ttl`: seconds after which a silent holder has lost it; `wait`: seconds to wait for another one to end."""
+        """`ttl`: seconds after which a holder that does not renew has lost it; `wait`: seconds to wait for another
+        holder."""
         self._ttl = check_seconds("ttl", ttl, least=0.05, most=MAX_TTL)
         self._wait = check_seconds("wait", wait)
         self._tiers = tiers
@@ -52,8 +56,8 @@ class Lease:
         try:
             await self._take()
             self._renewing = asyncio.ensure_future(self._renew())
-            await held.refresh()  # whoever had it before has written since
-        except BaseException:  # cancelled, too: it may be ours by now, or be about to become so
+            await held.refresh()  # the holder before may have written since
+        except BaseException:  # cancelled, too: the lease may be ours by now, or be taken by a call under way
             await self._end()
             raise
         return held
@@ -70,7 +74,7 @@ class Lease:
         await asyncio.wait([ending], timeout=self._tiers.settings.timeout)
 
     async def _give_back(self, token: bytes, renewing: asyncio.Task[None] | None) -> None:
-        """Tell Redis, as soon as it is there, that nobody holds the lease; in the end it is over by itself."""
+        """Give the lease back as soon as Redis can be reached; after `ttl` seconds it has expired by itself."""
         if renewing is not None:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)

@@ -18,7 +18,7 @@ from sessioncache.primitives.values import readable, tell_damaged
 class Namespace(Handle):
     """One namespace of one life of a session; its keys are written without prefix, and prefixes mean nothing in them.
 
-    It comes into being with its first key.  Every call raises SessionNotFoundError once the session was deleted.
+    It is created with its first key.  Every call raises SessionNotFoundError once the session was deleted.
     """
 
     _own = KeyScope.NAMESPACE
@@ -47,18 +47,22 @@ class Namespace(Handle):
     async def items(self) -> list[tuple[str, Any]]:
         """All keys with their values as the hot tier has them now, sorted by key.
 
-        What is damaged is left out, with a line in the log.
+        Damaged values are left out, with a line in the log.
         """
         values, damaged = await self.readable_items()
         tell_damaged(self.session_id, damaged, self.name)
         return list(values.items())
 
     async def readable_items(self) -> tuple[dict[str, Any], list[str]]:
-        """The same as a dict, and the keys that are damaged."""
+        """Readable values by key, and the keys whose values are damaged."""
         return readable(await self.read_all(), self.session_id)
 
     async def clear(self) -> int:
-        """Delete all keys in one step; how many there were."""
+        """Delete all keys in one step; how many there were.
+
+        Raises:
+            StaleLeaseError: The handle writes under a run lease, which was lost.
+        """
         return await self._clear()
 
     # ---- what Handle asks

@@ -22,7 +22,8 @@ _ID_DIGITS = 24
 class Record:
     """One plain private key of a session.
 
-    To be given: `key`, `value`, and `updated_at` where the caller knows better than the cache when the value changed.
+    For `upsert_record`, fill in `key`, `value`, and `updated_at` if you know better than the cache when the value
+    changed.
     """
 
     key: str
@@ -30,7 +31,7 @@ class Record:
     value: Json
     """Any JSON value."""
     updated_at: datetime | None = None
-    """When the value changed (aware; UTC in what the cache gives): the time that was given with it, else that of the
+    """When the value changed (aware; UTC in what the cache returns): the time that was given with it, else that of the
     write."""
     id: str = ""
     """``rec_`` and 24 hexadecimal digits, always the same for one key of one session; filled by the cache."""
@@ -39,7 +40,7 @@ class Record:
 
 
 def upsert_of(record: Record) -> Operation:
-    """The operation that takes a record in.  InvalidNameError for a prefix, InvalidValueError."""
+    """The operation that upserts a record.  InvalidNameError for a key with a prefix, InvalidValueError."""
     if not isinstance(record, Record):
         kind = type(record).__name__
         raise InvalidValueError(f"a record must be a Record, not {kind}", path="record", type_name=kind)
@@ -68,7 +69,7 @@ def record_id(session: ScopeRef, key: str) -> str:
 
 
 def _micros(at: datetime | None) -> int | None:
-    """Microseconds since 1970.  InvalidValueError for what is no such time."""
+    """Microseconds since 1970.  InvalidValueError for a time that cannot be used."""
     if at is None:
         return None
     if not isinstance(at, datetime):

@@ -1,4 +1,4 @@
-"""Shared scopes without a session: the keys of a user, or of an app."""
+"""Shared scopes: the keys of a user, or of an app, reached without a session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Scope(Handle):
 
     @property
     def place(self) -> Place:
-        """Where the scope lies."""
+        """The address of the scope in both tiers."""
         return self._place[KeyScope.SESSION]
 
     def _split(self, key: object) -> Key:

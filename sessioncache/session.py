@@ -1,4 +1,7 @@
-"""Sessions: the handle through which an agent reads and writes the state of one conversation."""
+"""Sessions: the handle through which an agent reads and writes the state of one conversation.
+
+A handle belongs to one *life* of its session, told apart by its *birth*, the revision at which it was created (R5).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ _MOVING = (Field.REVISION, Field.VALUES_REVISION, Field.UPDATED, Field.TITLE, Fi
 class Session(Handle):
     """One life of one session: its keys, merged with those of its user and app by prefix.
 
-    Every call raises SessionNotFoundError once the session was deleted, also if one of the same id was created since.
+    Every call raises SessionNotFoundError once the session was deleted, even if one of the same id was created since.
     """
 
     _in_use: InUse
@@ -85,13 +88,13 @@ class Session(Handle):
         written: Written,
         title: str,
     ) -> Session:
-        """The handle of a session that was just created, with the shared keys that were read behind it."""
+        """The handle of a session that was just created, with the shared keys that were read right after it."""
         digits = written.birth or written.revision
         head = {Field.BIRTH: digits, Field.VALUES_REVISION: digits, Field.UPDATED: digits, Field.TITLE: title.encode()}
         head |= {name: text.encode() for name, text in _identity(places.session).items()}
         session = cls(tiers, open_unflushed, places, head)
         session._known.born(KeyScope.SESSION, digits)
-        if written.birth:  # what is shared has another revision than what is private
+        if written.birth:  # shared scopes have another revision than private ones
             private, shared = _halves(parts, written)
             session._note(*private, life=True)
             session._note(*shared)
@@ -107,7 +110,7 @@ class Session(Handle):
     @property
     def info(self) -> SessionInfo:
         """What lists show of the session, as last read by this handle plus its own writes."""
-        return info_of(head_of(self._head.copy()))  # all of one moment, whatever thread asks
+        return info_of(head_of(self._head.copy()))  # a copy: another thread may be changing it
 
     @property
     def id(self) -> str:
@@ -161,7 +164,8 @@ class Session(Handle):
 
     @property
     def identity(self) -> Identity:
-        """Org, app, user and session id: what memory layers and the like key by."""
+        """Org, app, user and session id: the key under which memory layers and the like keep what belongs to the
+        session."""
         return Identity(self.org, self.app, self.user, self.id)
 
     def bind(self) -> AbstractContextManager[Self]:
@@ -177,20 +181,30 @@ class Session(Handle):
     # ---- its life
 
     async def touch(self, *, messages: int = 0, tokens: int = 0, first_message: str | None = None) -> SessionInfo:
-        """Add to the counters, and note that the session is in use; changes no value.
+        """Add to the counters, and record that the session is in use; changes no value.
 
         `first_message` gives a session without a title one that is derived from it (see `derive_title`).
+
+        Raises:
+            LimitExceededError: More than 10¹² are added at once, or a counter would have more than 15 digits.
+            InvalidValueError: A count is not a whole number from 0, or `first_message` is not a text.
+            StaleLeaseError: The handle writes under a run lease, which was lost.
         """
         return await self._touch(counting(messages, tokens, first_message))
 
     async def rename(self, title: str) -> SessionInfo:
-        """Give the session another title."""
+        """Give the session another title, of at most 1,024 bytes of UTF-8.
+
+        Raises:
+            LimitExceededError: The title is longer.
+            StaleLeaseError: The handle writes under a run lease, which was lost.
+        """
         return await self._touch(Touch(title=check_title(title), rename=True))
 
     async def _touch(self, change: Touch) -> SessionInfo:
         part = Part(self._by_scope[KeyScope.SESSION], birth=self._birth)
         written, head = await self._of_this_life(touch(self._tiers, part, change, self._lease))
-        if head.get(Field.UPDATED, ZERO) >= self._head.get(Field.UPDATED, ZERO):  # else a later one was answered first
+        if head.get(Field.UPDATED, ZERO) >= self._head.get(Field.UPDATED, ZERO):  # else a later one came first
             self._head.update({name: head[name] for name in _MOVING if name in head})  # R5: never the birth
         self._in_use.seen(head)
         if self._unflushed is None:
@@ -201,8 +215,12 @@ class Session(Handle):
     async def fork(self, *, new_id: str | None = None) -> Session:
         """A new session of the same user with this one's private keys and namespaces; `temp:` keys stay behind.
 
-        It has the title of this one, counters of 0, and leads a life of its own.  SessionExistsError;
-        LimitExceededError for more than 500 namespaces.
+        It has the title of this one and counters of 0; from then on the two are independent.
+
+        Raises:
+            SessionExistsError: A session of this user has the id `new_id`; nothing was changed.
+            LimitExceededError: This session has more than 500 namespaces.
+            StaleLeaseError: The handle writes under a run lease, which was lost.
         """
         place = self._by_scope[KeyScope.SESSION]
         return await self._of_this_life(
@@ -212,7 +230,8 @@ class Session(Handle):
     async def records(self) -> list[Record]:
         """All private keys as records, as the hot tier has them now, sorted by key.
 
-        Namespaces, shared and `temp:` keys are none; what is damaged is left out, with a line in the log.
+        Keys of namespaces, shared keys and `temp:` keys are not among them.  Damaged values are left out, with a line
+        in the log.
         """
         own, entries = self._by_scope[KeyScope.SESSION].ref, await self._read_own()
         values, damaged = readable(entries, self.id)
@@ -220,20 +239,32 @@ class Session(Handle):
         return [record_of(own, key, value, entries[key]) for key, value in values.items()]
 
     async def upsert_record(self, record: Record) -> bool:
-        """Set a private key by a record, unless the one that is there is of a later time; whether it was set.
+        """Set a private key by a record, unless the stored record has a later time; whether it was set.
 
-        The record's `updated_at` is compared with the stored record's in the step that writes; without one it is the
-        latest in any case.  It has microseconds and lies between 1970 and 2540.
+        The record's `updated_at` is compared with the stored record's in the step that writes; a record without one
+        counts as the latest.  The time is aware, has microseconds, and lies between 1970 and 2540.
+
+        Raises:
+            InvalidNameError: The key has a prefix.
+            InvalidValueError: The value is not exactly a JSON value, or the time cannot be used.
+            StaleLeaseError: The handle writes under a run lease, which was lost.
         """
         written = await self._write({KeyScope.SESSION: [upsert_of(record)]})
         return written.parts[0].results[0] != 0
 
     async def clear(self) -> int:
-        """Delete all private keys in one step; how many there were.  Namespaces, shared and `temp:` keys stay."""
+        """Delete all private keys in one step; how many there were.  Namespaces, shared and `temp:` keys stay.
+
+        Raises:
+            StaleLeaseError: The handle writes under a run lease, which was lost.
+        """
         return await self._clear()
 
     async def export(self) -> dict[str, Any]:
-        """All that is private to the session, as plain JSON; `temp:` keys are left out."""
+        """All that is private to the session, as plain JSON; `temp:` keys are left out.
+
+        The dict is that of `SessionCache.export_session`.
+        """
         place = self._by_scope[KeyScope.SESSION]
         return await self._of_this_life(export_session(self._tiers, place, self._birth))
 
@@ -247,10 +278,12 @@ class Session(Handle):
     def lease(self, ttl: float = 30, wait: float = 0) -> Lease:
         """One runner at a time: ``async with session.lease() as held``; writes through `held` are fenced.
 
-        `held` is read anew once the lease is taken.  The lease renews itself; `ttl` are the seconds after which a
-        runner that fell silent has lost it: what it still writes is refused with StaleLeaseError.
-        LeaseUnavailableError if another runner holds it and does not end within `wait` seconds.  Other handles may
-        still write.
+        `held` is read anew once the lease is taken.  The lease renews itself.  `ttl` is the number of seconds after
+        which a runner that does not renew has lost it: what it still writes is refused with StaleLeaseError.  Writes
+        through other handles are not refused.
+
+        Raises:
+            LeaseUnavailableError: Another runner holds the lease, and does not give it back within `wait` seconds.
         """
         return Lease(self._tiers, self, self._by_scope[KeyScope.SESSION], self._birth, ttl, wait)
 
@@ -304,7 +337,7 @@ class Session(Handle):
 
 
 def _halves(parts: Mapping[KeyScope, Part], written: Written) -> list[tuple[dict[KeyScope, Part], Written]]:
-    """A create as two writes: of what is private, at the birth, and of what is shared."""
+    """A create as two writes: of the private keys, at the birth, and of the shared keys."""
     halves = []
     for scopes, revision in (((KeyScope.SESSION, KeyScope.TEMP), written.birth), (_SHARED, written.revision)):
         own = {scope: part for scope, part in parts.items() if scope in scopes}
@@ -316,7 +349,7 @@ def _halves(parts: Mapping[KeyScope, Part], written: Written) -> list[tuple[dict
 async def open_session(
     tiers: Tiers, open_unflushed: Callable[[], UnflushedWrites], places: SessionPlaces, birth: bytes = b""
 ) -> Session:
-    """The handle of a session, in any life where `birth` is empty, with its merged state.  Gone."""
+    """The handle of a session, in any life if `birth` is empty, with its merged state.  Gone."""
     wanted = [
         Wanted(place, birth=birth if scope is KeyScope.SESSION else b"", temp=scope is KeyScope.TEMP)
         for scope, place in places.by_scope.items()
@@ -336,9 +369,9 @@ async def fork_session(
     new_id: str | None,
     lease: bytes = b"",
 ) -> Session:
-    """A fork of the session at `parent`, in any life where `birth` is empty; `lease`: see Handle.
+    """A fork of the session at `parent`, in any life if `birth` is empty; `lease`: see Handle.
 
-    Gone, SessionExistsError, StaleLeaseError; OutcomeUnknownError also where the fork is there, and cannot be read.
+    Gone, SessionExistsError, StaleLeaseError; OutcomeUnknownError also where the fork was made and cannot be read.
     """
     forker, writes = Forker(tiers, parent, birth, new_id, lease), open_unflushed()
     written, ref = await forker.run(), forker.child.ref

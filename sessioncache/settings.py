@@ -24,11 +24,11 @@ MAX_REPLACED_BYTES = 4 * 1024 * 1024
 MAX_FORK_NAMESPACES = 500
 """Most namespaces of a session that is forked."""
 TOMBSTONE_RETENTION = 7 * 86_400
-"""Seconds for which what was deleted is remembered after it was flushed."""
+"""Seconds for which tombstones are kept after they were flushed."""
 OPERATION_ID_LIFETIME = 120
-"""Seconds for which a call's operation id is remembered at least."""
+"""Seconds for which the idempotency key of a call is remembered at least."""
 IDLE_TTL = 86_400.0
-"""Seconds for which a clean scope stays in Redis where nobody says anything else."""
+"""Seconds for which a clean scope stays in Redis unless a setting says otherwise."""
 _LONGEST = 10 * 366 * 86_400.0
 """Longest time to live in seconds."""
 LAYOUT_VERSION = 1
@@ -52,7 +52,7 @@ class _Settings:
         return settings
 
     def check(self) -> None:
-        """What must hold between the settings."""
+        """Check the settings against each other.  ConfigurationError."""
 
 
 def _check_positive(name: str, value: object, *, whole: bool) -> None:
@@ -71,7 +71,7 @@ def _check_prefix(prefix: object) -> None:
 
 
 def _check_lives(**given: float | None) -> None:
-    """Redis counts them in milliseconds from now."""
+    """Check times to live, which Redis counts in milliseconds from now."""
     for name, seconds in given.items():
         if seconds is not None and seconds > _LONGEST:
             raise ConfigurationError(f"{name} must be at most {_LONGEST:g} seconds, not {seconds!r}")
@@ -86,24 +86,26 @@ class CacheSettings(_Settings):
     idle_ttl: float | None = None
     """Seconds for which a clean scope stays in Redis; renewed by use once half of them are over.
 
-    It is one for an installation: workers, which let a scope go once it is flushed, follow what a cache said last.
-    None: what the workers have, 24 h if nobody said anything else.
+    It is one value for an installation: workers, which set it once a scope is flushed, follow the last cache that set
+    it. None: the value of the workers, 24 h unless set otherwise.
     """
     temp_ttl: float = 3_600.0
     """Seconds after their last use for which the `temp:` keys of a session live."""
     max_dirty: int = 1_000_000
-    """Dirty scopes from which on writes are refused or wait (deletes are let in)."""
+    """Dirty scopes from which on writes are refused or wait (deletes are accepted)."""
     max_dirty_age: float = 3_600.0
-    """Seconds that the oldest dirt may wait for SQL before writes are refused or wait."""
+    """Seconds that the oldest unflushed write may wait for SQL before writes are refused or wait."""
     on_full: str = "refuse"
-    """What happens to a write then: ``refuse`` (BackPressureError) or ``wait`` (for at most the time-out).
+    """What happens to a write above these limits: ``refuse`` (BackPressureError) or ``wait`` (for at most the
+    time-out).
 
-    On the embedded default it waits, whose worker may have started a moment ago.
+    The embedded default always waits, since its worker may have started a moment ago.
     """
     retention: float | None = None
-    """Seconds after its last activity for which a session of this app is kept (0: for ever), seen to by the workers.
+    """Seconds after its last activity for which a session of this app is kept (0: for ever); the workers delete it
+    then.
 
-    None: what was said last, by whichever process; at first for ever.
+    None: the value that was set last, by whichever process; at first for ever.
     """
     prefix: str = "sessioncache"
     """What every Redis key starts with; one prefix is one installation."""
@@ -140,19 +142,19 @@ class WorkerSettings(_Settings):
     batch_bytes: int = 4 * 1024 * 1024
     """Most bytes of values of one transaction (a larger scope is a batch of its own)."""
     max_attempts: int = 3
-    """Refusals of an entry as data that make a dead letter."""
+    """Refusals of an entry as data after which it is a dead letter."""
     grace: float = 25.0
-    """Seconds that a worker takes at most to finish what it has begun when asked to stop."""
+    """Seconds that a worker that is asked to stop takes at most to finish what it has begun."""
     idle_ttl: float = IDLE_TTL
-    """Seconds a scope stays in Redis after it was flushed, unless it is used, or a cache said how long (see there)."""
+    """Seconds a scope stays in Redis after it was flushed, unless it is used, or a cache set another `idle_ttl`."""
     janitor: float = 60.0
     """Seconds between two rounds of the janitor."""
     sweep: float = 15.0
-    """Seconds between two looks at all buckets, in case a wake-up was missed."""
+    """Seconds between two polls of all buckets, in case a notification was missed."""
     prefix: str = "sessioncache"
-    """As the cache's."""
+    """As in the cache's settings."""
     buckets: int = 256
-    """As the cache's."""
+    """As in the cache's settings."""
 
     def check(self) -> None:
         if self.lease > 600 or self.flush_delay > 600:

@@ -1,4 +1,9 @@
-"""Watching: which keys of which scope were written, from any process, without polling."""
+"""Watching: which keys of which scope were written, by any process, without polling.
+
+Write scripts announce each change on a channel of its scope, with the revision before and after it.  The announcements
+of a scope form a chain: after a gap in it, or an interruption, revisions are compared (a *look*), and what was missed
+is reported.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +36,7 @@ from sessioncache.primitives.revisions import ZERO, decode_revision
 from sessioncache.primitives.scopes import ScopeKind
 
 MOST_PENDING = 1_000
-"""Changes that wait for a slow reader; with one more it is told that it missed some."""
+"""Changes that wait for a slow reader; with one more they are reduced to one per scope, with `missed`."""
 MOST_NAMED = 20_000
 """Keys that these changes name in all, likewise."""
 
@@ -45,11 +50,11 @@ class Change:
     scope: str
     """``session``, ``user``, ``app``, ``temp`` or ``namespace``."""
     keys: tuple[str, ...]
-    """The keys, set and deleted ones, as the watching handle writes them.  Values are not told: read them."""
+    """The keys, set and deleted ones, as the watching handle writes them.  Values are not included: read them."""
     revision: int
     """The scope's revision after it."""
     missed: bool
-    """Whether more may have changed since the change before than `keys` tells: read the scope again."""
+    """Whether more may have changed since the change before than `keys` lists: read the scope again."""
 
 
 class Watch:
@@ -57,11 +62,14 @@ class Watch:
 
     It begins with the first `Change` that is asked for; with ``async with session.watch() as changes:`` it has begun
     when the block does, and what is read there misses nothing.  Changes of one scope come in their order.  A reader
-    that is too slow, or whose connection broke, gets a change with `missed`.  That a `temp:` key expires, or a title
-    or a counter changes, is not told.
+    that is too slow, or whose connection broke, gets a change with `missed`.  The expiry of a `temp:` key, and changes
+    of title or counters, are not reported.
 
-    SessionNotFoundError once this life of the session is over; HotTierUnavailableError or DurableTierUnavailableError
-    if it cannot begin, ConfigurationError when the cache is closed.
+    Raises:
+        SessionNotFoundError: This life of the session is over.
+        HotTierUnavailableError: It cannot begin, since Redis cannot be reached.
+        DurableTierUnavailableError: It cannot begin, since the scope is not hot and SQL cannot be reached.
+        ConfigurationError: The cache was closed.
     """
 
     def __init__(
@@ -73,9 +81,10 @@ class Watch:
         full: Callable[[KeyScope, str], str],
         gone: Callable[[], SessionNotFoundError],
     ) -> None:
-        """Of those scopes of a handle that are `watched`; its first scope tells whether it is still alive.
+        """Watch those scopes of a handle that are in `watched`; the first scope shows whether the handle's life goes
+        on.
 
-        `full` gives a key as the handle writes it, `gone` the error when its life is over.
+        `full` returns a key as the handle writes it, `gone` the error to raise when its life is over.
         """
         self._tiers, self._full, self._gone = tiers, full, gone
         self._places, self._watched = dict(places), frozenset(watched)
@@ -88,27 +97,27 @@ class Watch:
         self._home = LoopGuard("this watch began", "begin one here")
         self._told: deque[Change] = deque()
         self._held: deque[Change] = deque()
-        """What was told since the doubt: of another life, perhaps (R5)."""
+        """Changes reported since the last doubt: they may be of another life (R5)."""
         self._named = 0
-        """Keys of all that waits."""
+        """Keys of all changes that wait."""
         self._latest: dict[KeyScope, bytes] = {}
-        """The revision of each scope up to which all was told, or told to be missed."""
+        """The revision of each scope up to which all changes are reported, or reported as missed."""
         self._incarnations: dict[KeyScope, bytes] = {}
         self._early: deque[tuple[bytes, bytes]] = deque(maxlen=MOST_PENDING)
-        """What was heard before there was a revision to compare it with."""
+        """Announcements that came before there was a revision to compare them with."""
         self._end: Exception | None = None
-        """Why there is nothing more after what was told."""
+        """The error, or end of iteration, that follows the changes that wait."""
         self._begun = False
         self._doubts = 1
-        """How often there was reason to look whether something was missed."""
+        """How often there was reason to check whether something was missed."""
         self._settled = 0
         """How many of these doubts came before the last look."""
         self._temp_doubt = False
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
-        """Held by the one task that begins or looks, of several that read."""
+        """Held by the one task that begins or looks, where several read."""
         self._patience: asyncio.Timeout | None = None
-        """Of whoever has the turn: the end of the watch ends it."""
+        """The time-out of whoever has the turn: the end of the watch ends it."""
 
     def __aiter__(self) -> Self:
         return self
@@ -126,7 +135,11 @@ class Watch:
         return await self.next()
 
     async def next(self) -> Change:
-        """The next change, as soon as there is one.  StopAsyncIteration after `aclose`."""
+        """The next change, as soon as there is one.
+
+        Raises:
+            StopAsyncIteration: `aclose` was called.
+        """
         await self.begin()
         while not self._told:
             if self._end is not None:
@@ -147,7 +160,7 @@ class Watch:
         self._finish(StopAsyncIteration())
 
     async def begin(self) -> None:
-        """Begin to watch: what is written from now on is told."""
+        """Begin to watch: what is written from now on is reported."""
         self._home.check()
         if not self._begun:
             async with self._turn:
@@ -165,7 +178,7 @@ class Watch:
 
     @asynccontextmanager
     async def _until_the_end(self) -> AsyncIterator[None]:
-        """What the end of the watch interrupts, however long a tier is away."""
+        """A block that the end of the watch interrupts, however long a tier is away."""
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as self._patience:
                 try:
@@ -181,7 +194,7 @@ class Watch:
                 self._patience.reschedule(0)
         self._news.set()
 
-    # ---- what the listener tells
+    # ---- what the listener reports
 
     def heard(self, channel: bytes, payload: bytes) -> None:
         """Something was announced."""
@@ -199,11 +212,11 @@ class Watch:
             self._note(scope, told)
 
     def interrupted(self) -> None:
-        """Something may have been announced that was not heard."""
+        """Announcements may have been missed."""
         self._look_again(temp=True)
 
     def closed(self) -> None:
-        """Nothing will be heard any more."""
+        """No more announcements will come."""
         self._finish(ConfigurationError("this cache has been closed"))
 
     @property
@@ -222,7 +235,7 @@ class Watch:
             return
         self._latest[scope] = told.revision
         gap = chained and last is not None and told.before != last
-        if gap:  # R5: what was not told may have been the end of this life
+        if gap:  # R5: the missed announcement may have been the end of this life
             self._look_again(temp=False)
         self._tell(scope, told.keys or (), missed=gap or told.keys is None)
 
@@ -240,13 +253,13 @@ class Watch:
         self._news.set()
 
     def _name(self, scope: KeyScope) -> str:
-        """A shared scope's only keys are its own, whatever handle it has."""
+        """The kind of a scope: a shared scope read through a handle of its own has the same as through a session."""
         return scope.value if scope is KeyScope.TEMP else _KINDS.get(self._places[scope].ref.kind, "session")
 
-    # ---- what is looked up
+    # ---- what is read again
 
     async def _settle(self) -> None:
-        """After a doubt, find out whether something was missed, as soon as the tiers can tell."""
+        """After a doubt, find out whether something was missed, as soon as the tiers can be reached."""
         if self._doubt:
             async with self._turn:
                 await self._look()
@@ -267,12 +280,12 @@ class Watch:
             self._finish(error)
 
     async def _compare(self) -> None:
-        """Compare the revisions that there are with those that were told."""
+        """Compare the revisions of the scopes with those that were reported."""
         doubts, temp, before = self._doubts, self._temp_doubt, dict(self._latest)
         self._temp_doubt = False
         try:
             contents = await self._tiers.perform(lambda: self._tiers.hot.read(list(self._asked.values())))
-            if self._begun:  # what is on its way is not missed
+            if self._begun:  # announcements under way are not missed
                 await self._tiers.listener.catch_up()
         except BaseException as error:
             self._temp_doubt |= temp
@@ -294,14 +307,14 @@ class Watch:
             self._tell(KeyScope.TEMP, (), missed=True)
 
     def _release(self) -> None:
-        """It is still this life, unless there has been another doubt meanwhile."""
+        """The life goes on: deliver the changes that were held back, unless there has been another doubt meanwhile."""
         if self._held and not self._doubt:
             self._told.extend(self._held)
             self._held.clear()
             self._news.set()
 
     def _match(self, scope: KeyScope, found: bytes, before: bytes | None) -> None:
-        """`found` was there some time after all up to `before` had been told."""
+        """`found` was read some time after everything up to `before` had been reported."""
         if before is None:
             self._latest.setdefault(scope, found)
         elif found > self._latest[scope] or found < before:

@@ -185,8 +185,8 @@ MUTATIONS = (
         "private and shared keys of a large create count as one write",
         "R5",
         "sessioncache/session.py",
-        "        if written.birth:  # what is shared",
-        "        if False:  # what is shared",
+        "        if written.birth:  # shared scopes",
+        "        if False:  # shared scopes",
         (_CLIENT + "flush_is_true",),
     ),
 )

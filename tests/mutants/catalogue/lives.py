@@ -188,7 +188,7 @@ MUTATIONS = (
         "a holder begins with what it knew before",
         "R5",
         "sessioncache/lease.py",
-        "            await held.refresh()  # whoever had it before has written since\n",
+        "            await held.refresh()  # the holder before may have written since\n",
         "",
         ("conformance/test_memory.py::TestLeases",),
     ),
