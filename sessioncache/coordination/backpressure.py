@@ -1,4 +1,4 @@
-"""Back-pressure: above a limit of dirt (count, age) writes are refused or wait (R18)."""
+"""Back-pressure: above a limit of unflushed data (number of dirty scopes, age) writes are refused or wait (R18)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from sessioncache.primitives.deadline import seconds_left
 from sessioncache.settings import CacheSettings
 
 _GOOD_FOR = 1.0
-"""Seconds for which a measurement serves: one process of the fleet measures all buckets, the others read the result."""
+"""Seconds for which a measurement is good: one process of the fleet measures all buckets, the others read the
+result."""
 _PAUSE = 0.1
-"""Seconds between two looks while a write waits."""
+"""Seconds between two reads of the measurement while a write waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class DirtReading:
 
 
 class BackPressure:
-    """Decides whether a write is let in."""
+    """Decides whether a write is admitted."""
 
     def __init__(self, backlog: Backlog, settings: CacheSettings) -> None:
         self._backlog = backlog
@@ -42,7 +43,7 @@ class BackPressure:
 
     @property
     def is_low(self) -> bool:
-        """Whether a measurement that still serves was below the limits: a write need not ask for admission."""
+        """Whether a measurement that is still good was below the limits: then a write need not ask for admission."""
         reading = self._reading
         return (
             reading is not None
@@ -51,7 +52,7 @@ class BackPressure:
         )
 
     def told(self) -> str:
-        """How much waits for the database as was last read; empty where nobody has looked."""
+        """How much waits for the database by the last measurement; empty if there is none."""
         return f"{self._reading.dirty:,} scopes wait to be flushed" if self._reading else ""
 
     async def admit(self) -> None:
@@ -60,6 +61,7 @@ class BackPressure:
             reading = await self._current()
             if self._lets_in(reading):
                 return
+            # Without time for a pause: the time-out that would follow says less than these numbers.
             if not self._waits or seconds_left() <= _PAUSE:
                 raise BackPressureError(
                     f"{reading.dirty} scopes are waiting for the database, the oldest for {reading.oldest_age:.0f} s; "
@@ -77,12 +79,14 @@ class BackPressure:
         if self._reading is not None and now - self._reading.at < _GOOD_FOR:
             return self._reading
         async with self._busy:
+            # Another call may have measured while this one waited for the lock.
             if self._reading is None or now - self._reading.at >= _GOOD_FOR:
                 self._reading = await self._look()
         return self._reading
 
     async def _look(self) -> DirtReading:
         noted = await self._backlog.pressure(_GOOD_FOR)
+        # Redis gives one process of the fleet the order to measure; for all others the result of the last one is good.
         if noted.measure:
             dirty = sum((await self._backlog.count_dirty(self._buckets)).values())
             oldest = await self._backlog.oldest(self._buckets)

@@ -1,4 +1,7 @@
-"""Connecting: from URLs, the environment or a data folder to tiers that have been checked."""
+"""Connecting: from URLs, the environment or a data folder to tiers that have been checked.
+
+Without URLs the *embedded default* is used: a server, a SQLite file and a worker that belong to a data folder.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ DEFAULT_DATA_DIR = ".sessioncache"
 
 
 def place_of(given: str | os.PathLike[str] | None, variable: str) -> str | None:
-    """A URL or folder: the one given, else what the variable says; ConfigurationError where that is empty.
+    """A URL or folder: the argument, else the value of the variable; ConfigurationError where that is empty.
 
-    Somebody meant to fill what is set but empty: the embedded default would be a surprise.
+    A variable that is set but empty was meant to be filled: falling back to the embedded default would be a surprise.
     """
     found = os.environ.get(variable) if given is None else given
     if found is not None and not isinstance(found, (str, os.PathLike)):
@@ -47,7 +50,7 @@ C = TypeVar("C", bound=Closing)
 
 
 class Resources:
-    """What was opened for a cache, to be closed with it."""
+    """What was opened for a cache, and is closed with it."""
 
     def __init__(self, tiers: Tiers, stack: AsyncExitStack) -> None:
         self.tiers = tiers
@@ -98,7 +101,8 @@ class Connecting(Generic[C]):
 async def open_urls(
     redis_url: str | None, database_url: str | None, data_dir: str, *, start_worker: bool = False
 ) -> AsyncIterator[tuple[str, str]]:
-    """The URLs of both tiers: those given, or, without any, those of the embedded default, kept running meanwhile.
+    """The URLs of both tiers: those given, or, without any, those of the embedded default, which runs until the block
+    ends.
 
     The embedded database's schema is brought up to date.
     """
@@ -130,7 +134,8 @@ async def open_resources(
     """Tiers behind URLs, or, without any, the embedded default with its worker; checked (see Installation)."""
     if not redis_url and not database_url:
         _check_embedded(settings)
-        # What an earlier program left may be old by now, and the worker that flushes it starts only with this one.
+        # Unflushed data of an earlier program may be old by now, and the worker that flushes it starts only with this
+        # one.
         settings = replace(settings, on_full="wait")
     async with AsyncExitStack() as stack:
         urls = await stack.enter_async_context(open_urls(redis_url, database_url, data_dir, start_worker=True))
@@ -154,6 +159,7 @@ async def open_tiers(
     """Both tiers, checked; `adopt`: Redis is to belong to this database from now on."""
     tiers = _tiers(redis_url, database_url, settings)
     try:
+        # The loop is checked first: what is opened below belongs to it.
         tiers.loop_guard.check()
         with within(settings.timeout):
             await (tiers.installation.adopt() if adopt else tiers.check())

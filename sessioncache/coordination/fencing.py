@@ -1,4 +1,8 @@
-"""Registering: SQL's fence names a bucket's incarnation before anything is built on it (R17)."""
+"""Fencing: SQL's fence names the incarnation of a bucket before anything is built on it (R17).
+
+To *register* an incarnation is to swap the fence to it, by compare-and-set.  From then on nobody commits under the one
+before: the incarnation is a fencing token.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ROUNDS = 8
-"""Rounds in which others may have moved a fence meanwhile before we give up."""
+"""Rounds after which we give up where others keep moving a fence."""
 _PATIENCE = 1.0
-"""Seconds that SQL is waited for where Redis may be worked on without it."""
+"""Seconds that SQL is waited for where Redis may be used without it."""
 _QUIET = 60.0
-"""Seconds in which a restart of Redis, or what it may have forgotten, is told once."""
+"""Seconds for which a restart of Redis, or a loss that it may have had, is logged once."""
 
 
 class Fencing:
@@ -35,7 +39,7 @@ class Fencing:
         self._busy = asyncio.Lock()
         self._wanted: set[int] = set()
         self._failure: SessionCacheError | None = None
-        """What the last registration met."""
+        """The error of the last registration."""
         self._quiet_until = 0.0
         self._forgetful = 0
         self._telling: asyncio.TimerHandle | None = None
@@ -43,12 +47,12 @@ class Fencing:
     async def register(self, buckets: Iterable[int]) -> None:
         """Register buckets; a Redis whose incarnation was replaced in SQL makes a new one first.
 
-        What many calls ask for at once is registered once, in one go, and they all meet what that meets.
+        Buckets that many calls ask for at once are registered once, together, and all of these calls get that outcome.
         """
         own = set(buckets)
         self._wanted |= own
         async with self._busy:
-            if not own & self._wanted:  # another call has seen to it meanwhile
+            if not own & self._wanted:  # another call has registered them meanwhile
                 if self._failure is not None:
                     raise self._failure
                 return
@@ -60,7 +64,7 @@ class Fencing:
                 raise
 
     async def look(self, buckets: Iterable[int]) -> None:
-        """Have Redis make a new incarnation where it forgot something; SQL is not asked."""
+        """Let Redis make a new incarnation where it forgot something; SQL is not asked."""
         await self._incarnations.current(sorted(set(buckets)), {})
 
     async def renew(self, buckets: Iterable[int]) -> None:
@@ -79,7 +83,8 @@ class Fencing:
         raise HotTierUnavailableError("other processes keep replacing the incarnation of this Redis in SQL: try again")
 
     async def _round(self, buckets: list[int], unusable: Mapping[int, str], *, replaced: bool) -> dict[int, str]:
-        """One try; what is still to be done, with the incarnation that must not be used again ('' if it may)."""
+        """One attempt; the buckets that are left, each with the incarnation that must not be used again ('' if it
+        may)."""
         # The row is read before Redis is asked: an incarnation that we saw earlier could be outdated by the swap.
         fences = await (self._durable.read_fences(buckets) if unusable else self._fences(buckets))
         if fences is None:
@@ -94,16 +99,17 @@ class Fencing:
             await self._durable.check_owned(named.values())
         rest = {b: (fences.get(b), one.id) for b, one in found.items() if not one.kept}
         swaps = await self._durable.swap_fences(rest) if rest else {}
+        # A swap that lost, or was of an incarnation that SQL has replaced before, is left for the next round.
         done = named | {b: found[b].id for b, swap in swaps.items() if swap in (Swap.CURRENT, Swap.SWAPPED)}
         renewed = {b: fences[b] for b, swap in swaps.items() if swap is Swap.SWAPPED and fences.get(b)}
-        # One that was given up although Redis had it is no sign that it forgot something.
+        # Where Redis still had the old incarnation, and we gave it up, nothing shows that Redis forgot anything.
         forgetful = {b for b, before in renewed.items() if before not in (found[b].before, unusable.get(b))}
         await self._incarnations.confirm(done, forgetful)
         self._tell(len(renewed), len(forgetful))
         return lapsed | {b: found[b].id if swap is Swap.REPLACED else "" for b, swap in swaps.items() if b not in done}
 
     async def _fences(self, buckets: list[int]) -> dict[int, str] | None:
-        """What SQL names; None where SQL is away, and Redis has forgotten nothing: it may be worked on."""
+        """The incarnations that SQL names; None where SQL is away and Redis has forgotten nothing: it may be used."""
         try:
             with within(_PATIENCE):
                 return await self._durable.read_fences(buckets)
@@ -113,7 +119,7 @@ class Fencing:
         return await self._durable.read_fences(buckets)
 
     def _tell(self, renewed: int, forgetful: int) -> None:
-        """A restart is no reason for alarm as long as nothing shows that anything was lost."""
+        """Log a restart; it is no alarm as long as nothing shows that anything was lost."""
         now = asyncio.get_running_loop().time()
         self._forgetful += forgetful
         if forgetful and self._telling is None:
@@ -123,7 +129,8 @@ class Fencing:
             self._quiet_until = now + _QUIET
 
     def _tell_forgetful(self) -> None:
-        """Tell of all buckets since the last time, and of what comes within a minute after that."""
+        """Log a loss in all buckets since the last line; further ones within a minute are gathered for the next
+        line."""
         self._telling = None
         if self._forgetful:
             told = counted(self._forgetful, "bucket")

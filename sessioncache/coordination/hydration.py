@@ -1,4 +1,8 @@
-"""Hydration: a scope that is not hot is loaded from SQL, whole, under a token (R12, R13)."""
+"""Hydration: a scope that is not hot is loaded from SQL, whole, under a token (R12, R13).
+
+The *token* is what lets one loader install what it read: Redis destroys it with every write, delete or new incarnation,
+so that a stale reading of SQL is never installed.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +34,18 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.1
-"""Most seconds between two looks at a scope that another process is loading: at first, and after long waiting."""
+"""Most seconds between two attempts at a scope that another process is loading: at first, and after long waiting."""
 _CHUNK_BYTES = 1024 * 1024
 _CHUNK_FIELDS = 500
 
 
 class Found(NamedTuple):
-    """What SQL has of a scope, as long as the token is held."""
+    """What SQL has of a scope, valid as long as the token is held."""
 
     token: bytes
     stored: StoredScope
     birth: bytes = b""
-    """Of a namespace: of the session that it was read for."""
+    """For a namespace: the birth of the session that it was read for."""
 
     @property
     def is_free(self) -> bool:
@@ -66,8 +70,8 @@ class Hydrator:
     async def hydrate(self, places: Sequence[Place]) -> None:
         """Load each scope, or wait until somebody else has; raises Gone for a session that is in neither tier.
 
-        Returns also where things changed meanwhile: the caller tries its call again.  Sessions come first: nothing is
-        loaded beside one that does not exist.
+        Returns also where something changed meanwhile: the caller tries its call again.  Sessions come first: nothing
+        is loaded beside one that does not exist.
         """
         sessions = [place for place in places if place.ref.kind is ScopeKind.SESSION]
         for place in sessions:
@@ -75,7 +79,7 @@ class Hydrator:
         await asyncio.gather(*(self._share(place) for place in places if place not in sessions))
 
     async def _share(self, place: Place) -> None:
-        """Calls of this process that want the same scope wait for one loading of it, and share its outcome."""
+        """Load a scope, or wait for the loading of another call of this process, and share its outcome."""
         await self._loadings.share(place, lambda progress: self._load(place, progress))
 
     async def _load(self, place: Place, progress: Progress) -> None:
@@ -84,6 +88,7 @@ class Hydrator:
             if found is None:
                 return
             if place.ref.kind is ScopeKind.SESSION and found.is_free:
+                # Redis has to confirm it: somebody may have created the session since SQL was read.
                 await self._hot.confirm_absent(place, found.token)
                 raise Gone
             await self._install(place, found)
@@ -91,19 +96,20 @@ class Hydrator:
     async def find(self, place: Place) -> Found | None:
         """What SQL has of a scope, under a token that stays held; None: try again, it may be hot now.
 
-        For calls that bring a hash into being by themselves: a create where the id is free, a delete, an erasure.
+        For calls that create the hash themselves: a create where the id is free, a delete, an erasure.
         """
         async with self._reading(place, Progress()) as found:
             return found
 
     async def install(self, place: Place, found: Found) -> None:
-        """Bring a session into being after all."""
+        """Install a session that was found after all."""
+        # Whoever destroyed the token has changed the scope: the caller tries again anyway.
         with suppress(TokenLost):
             await self._install(place, found)
 
     @asynccontextmanager
     async def _reading(self, place: Place, progress: Progress) -> AsyncIterator[Found | None]:
-        """What SQL has of a scope, under a token; None where the scope is hot, or things changed meanwhile.
+        """What SQL has of a scope, under a token; None where the scope is hot, or something changed meanwhile.
 
         The token is given back where the block fails.
         """
@@ -113,11 +119,13 @@ class Hydrator:
             return
         token, is_used = taken.value, False
         try:
+            # R13: renewed as long as SQL works, so that a slow loader is not overtaken by the next one.
             with self._hot.kept(place, token):
                 with progress.asking_sql():
                     stored = await self._readings.read(place.ref, taken.incarnation.decode())
                 yield Found(token, stored, taken.birth)
             is_used = True
+        # SQL names another incarnation than the token bears: this one has to be registered first.
         except FencedOff as fenced:
             with progress.asking_sql():
                 await self._registrar.register(fenced.buckets)
@@ -135,18 +143,19 @@ class Hydrator:
             while isinstance(taken, float):
                 if seconds_left() <= 0:
                     raise held_elsewhere()
+                # At random, or all that wait would ask again at the same moment.
                 await asyncio.sleep(min(taken, random.uniform(pause / 4, pause)))
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 taken = await self._hot.take_token(place)
         return taken
 
     async def release(self, place: Place, token: bytes) -> None:
-        """Give a token back that was not used, so that nobody waits for a loader that failed or was cancelled."""
+        """Give back a token that was not used, so that nobody waits for a loader that failed or was cancelled."""
         with suppress(TokenLost, Unready, HotTierUnavailableError):
             await self._hot.confirm_absent(place, token)
 
     async def aclose(self) -> None:
-        """End what is under way."""
+        """Cancel what is under way."""
         await self._loadings.aclose()
         await self._readings.aclose()
 
@@ -155,6 +164,7 @@ class Hydrator:
         if found.birth:
             stored = _of_life(stored, decode_revision(found.birth))
         chunks = list(_chunks(_fields(place, stored)))
+        # R12: all pieces but the last are stored apart, and the script of the last one makes the hash of them at once.
         for chunk in chunks[:-1]:
             await self._hot.stage(place, found.token, chunk, birth=found.birth)
         staged = sum(map(len, chunks[:-1])) // 2
@@ -163,6 +173,7 @@ class Hydrator:
 
 def _of_life(stored: StoredScope, birth: int) -> StoredScope:
     """A namespace as it is in the life of its session that began at `birth`."""
+    # R5: SQL's rows may still be of an earlier life of the session.
     living = [entry for entry in stored.entries if entry.revision >= birth]
     flushed = stored.head.flushed if stored.head.flushed >= birth else 0
     is_same = stored.head.birth == birth and not stored.head.deleted
@@ -179,7 +190,7 @@ def _fields(place: Place, stored: StoredScope) -> list[tuple[bytes, bytes]]:
         fields[Field.HOLDER] = place.parents
         fields[Field.VALUES_REVISION] = encode_revision(stored.head.values_revision)
     fields[Field.REVISION] = encode_revision(stored.known)
-    fields[Field.PURGED] = fields[Field.REVISION]  # what SQL knew and is not here was deleted, or it was purged
+    fields[Field.PURGED] = fields[Field.REVISION]  # what SQL knew and is not here was deleted or purged
     fields[Field.KEYS] = b"%d" % len(stored.entries)
     fields[Field.BYTES] = b"%d" % sum(json_size(entry.text) for entry in stored.entries)
     pairs = [(key_field(entry.key), encode_revision(entry.revision) + entry.text) for entry in stored.entries]
@@ -187,7 +198,7 @@ def _fields(place: Place, stored: StoredScope) -> list[tuple[bytes, bytes]]:
 
 
 def _named(place: Place, head: Head) -> Head:
-    """The head with the identity that was asked for: SQL may have blanked it (an erased user who is back)."""
+    """The head with the identity that was asked for: SQL may have blanked it (a user who was erased, and is back)."""
     ref = place.ref
     if ref.kind is ScopeKind.SESSION:
         return head
@@ -195,7 +206,7 @@ def _named(place: Place, head: Head) -> Head:
 
 
 def _chunks(pairs: list[tuple[bytes, bytes]]) -> Iterator[list[bytes]]:
-    """Pieces that Redis takes without blocking others for long."""
+    """Pieces that Redis takes in without blocking other calls for long."""
     chunk: list[bytes] = []
     size = 0
     for name, value in pairs:

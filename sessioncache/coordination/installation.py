@@ -1,4 +1,8 @@
-"""What an installation was set up with, recorded in both tiers; whoever differs refuses to start."""
+"""The installation: one database and the Redis that belongs to it, recorded in both; whoever differs refuses to start.
+
+The record holds the settings that all processes must share, and a random id.  Through the id, which every incarnation
+begins with, each reply shows whether Redis still belongs to the database of this process (R18).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ logger = logging.getLogger(__name__)
 _PATIENCE = 1.0
 """Seconds that a call waits for SQL to be checked where Redis knows the installation."""
 _PAUSE = 5.0
-"""Seconds after which SQL is looked for again when it is away."""
+"""Seconds after which SQL is tried again when it is away."""
 
 
 _STRANGE = (
@@ -45,7 +49,7 @@ _STRANGE = (
 
 
 class Owned(Protocol):
-    """Who has to know which database Redis belongs to."""
+    """An object that has to know which database Redis belongs to."""
 
     database: str
 
@@ -62,7 +66,8 @@ class Installation:
         owned: Sequence[Owned],
         tell: Callable[[Mapping[str, str]], None],
     ) -> None:
-        """`owned`: who is told the id of the installation as soon as it is known; `tell`: all that SQL has noted."""
+        """`owned`: objects that get the id of the installation as soon as it is known; `tell` gets all that SQL has
+        recorded."""
         self._link = link
         self._incarnations = incarnations
         self._durable = durable
@@ -86,6 +91,8 @@ class Installation:
             _compare("Redis", hot, self._ours)
             self._belongs_to(hot.get(INSTALLATION, ""))
             try:
+                # R18: a Redis in use belongs to a database that was checked before; with an empty one nothing is known
+                # yet.
                 with within(_PATIENCE) if hot else nullcontext():
                     await self._check_durable(hot)
             except DurableTierUnavailableError as error:
@@ -102,6 +109,7 @@ class Installation:
 
         await check_schema(self._durable.engine)
         stored = await self._read_stored()
+        # R18: a Redis in use beside an unknown database is most likely a wrong URL: it must not be drained into it.
         if INSTALLATION not in stored:
             if hot:
                 raise ConfigurationError(_STRANGE)
@@ -110,12 +118,13 @@ class Installation:
             await self._tell_of_takeover()
         if not hot:
             hot = await self._incarnations.write_record({name: stored[name] for name in (*self._ours, INSTALLATION)})
+        # Another process may have recorded its own installation in this Redis meanwhile.
         if hot[INSTALLATION] != stored[INSTALLATION]:
             raise ConfigurationError(TAKEN)
         self._belongs_to(stored[INSTALLATION])
 
     async def _tell_of_takeover(self) -> None:
-        """A Redis that was emptied is the usual case; another one by mistake must be found before it has done harm."""
+        """Log it: an emptied Redis is the usual case, but another one by mistake must be found before it does harm."""
         used = await self._durable.read_fences(range(int(self._ours["buckets"])))
         if used:
             logger.error(
@@ -125,7 +134,7 @@ class Installation:
             )
 
     async def _read_stored(self) -> dict[str, str]:
-        """The record of the database, as far as there is one; other rows of its table mean nothing."""
+        """The record of the database, as far as there is one; other rows of its table are not part of it."""
         stored = await self._durable.read_layout()
         self._tell(stored)
         stored = {name: stored[name] for name in (*self._ours, INSTALLATION) if name in stored}
@@ -134,6 +143,7 @@ class Installation:
 
     async def _record(self, installation: str) -> dict[str, str]:
         """Record an installation where there is none; what is recorded then."""
+        # Read back: of several processes that record one at the same time, the first one's counts.
         await self._durable.record_layout({**self._ours, INSTALLATION: installation})
         return await self._read_stored()
 
@@ -143,7 +153,7 @@ class Installation:
             one.database = installation
 
     async def adopt(self) -> None:
-        """Let this Redis belong to this database from now on, which knows no installation yet, and no other one.
+        """Let this Redis belong to this database from now on, which has no installation yet, and to no other one.
 
         ConfigurationError where the database has an installation of its own, or something else does not fit.
         """
@@ -157,6 +167,7 @@ class Installation:
                 "this database has an installation of its own: only a new one can take over a Redis"
             )
         installation = secrets.token_hex(8)
+        # Redis first: from then on all processes that still use the other database are refused.
         await self._incarnations.rewrite_record({**self._ours, INSTALLATION: installation})
         if (await self._record(installation))[INSTALLATION] != installation:
             raise ConfigurationError("another process has set this database up meanwhile: nothing more was changed")

@@ -1,4 +1,4 @@
-"""Loading scopes: work that many calls wait for, and that no single one of them ends (R13)."""
+"""Loadings: work that many calls wait for, and that none of them ends (R13)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sessioncache.hot.layout import Place
 from sessioncache.primitives.deadline import seconds_left, within
 
 _LONGEST = 30.0
-"""Seconds that a loading may take: the slowest scope within the limits, on a slow link and a busy database."""
+"""Seconds that a loading may take: the slowest scope within the limits, on a slow connection and a busy database."""
 _TO_END = 1.0
 """Seconds that loadings have to give their tokens back when the cache is closed."""
 
 
 class Progress:
-    """What a loading waits for, a tier or another process: who does not wait longer is told."""
+    """What a loading is waiting for, a tier or another process: reported to a caller whose time is over."""
 
     def __init__(self) -> None:
         self._asks_sql = False
@@ -26,7 +26,7 @@ class Progress:
 
     @contextmanager
     def asking_sql(self) -> Iterator[None]:
-        """What is waited for in the block is the database, else it is Redis."""
+        """Within the block the database is waited for, otherwise Redis."""
         self._asks_sql = True
         try:
             yield
@@ -35,7 +35,7 @@ class Progress:
 
     @contextmanager
     def behind_another(self) -> Iterator[None]:
-        """What is waited for in the block is another process, which has the token."""
+        """Within the block another process is waited for, which has the token."""
         self._is_behind = True
         try:
             yield
@@ -43,7 +43,7 @@ class Progress:
             self._is_behind = False
 
     def late(self) -> Exception:
-        """That it takes too long."""
+        """The error of a caller whose time is over."""
         if self._is_behind:
             return held_elsewhere()
         if self._asks_sql:
@@ -52,7 +52,7 @@ class Progress:
 
 
 def held_elsewhere() -> DurableTierUnavailableError:
-    """That another process did not end in time what has to come first: no tier need be to blame."""
+    """The error where another process did not finish in time what has to come first: no tier need be to blame."""
     return DurableTierUnavailableError(
         "a scope is missing in Redis: another process has been loading or creating it for too long"
     )
@@ -61,7 +61,7 @@ def held_elsewhere() -> DurableTierUnavailableError:
 class Loadings:
     """At most one loading of a scope at a time in this process; each is a task of its own, with a time of its own.
 
-    A caller waits until its own time is over.  The loading goes on then: for others, and for the next try of the same.
+    A caller waits until its own time is over.  The loading continues: for others, and for the next attempt of the same.
     """
 
     def __init__(self) -> None:
@@ -76,6 +76,7 @@ class Loadings:
             loading, progress = self._running[place]
         else:
             progress = Progress()
+            # In an empty context: the deadline of the first caller must not bind the others.
             loading = asyncio.get_running_loop().create_task(_run(load, progress), context=Context())
             self._running[place] = loading, progress
             loading.add_done_callback(lambda done: self._end(place, done))
@@ -87,10 +88,10 @@ class Loadings:
     def _end(self, place: Place, done: asyncio.Task[None]) -> None:
         del self._running[place]
         if not done.cancelled():
-            done.exception()  # whoever still waits is told; if nobody does, it is of no interest
+            done.exception()  # callers that still wait get it; without any it is of no interest
 
     async def aclose(self) -> None:
-        """End what is under way."""
+        """Cancel what is under way."""
         running = [loading for loading, _ in self._running.values()]
         for loading in running:
             loading.cancel()

@@ -1,4 +1,4 @@
-"""Homes: the process and the event loop that connections belong to.  No I/O."""
+"""The loop guard: connections belong to one process and one event loop.  No I/O."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from sessioncache.errors import ConfigurationError
 
 
 class LoopGuard:
-    """Where a cache is at home: in the process, and on the event loop, of its first call."""
+    """Remembers the process, and the event loop, of a cache's first call."""
 
     __slots__ = ("_life", "_loop", "_remedy", "_what")
 
     def __init__(
         self, what: str = "this cache was opened", remedy: str = "open one here, connections cannot be shared"
     ) -> None:
-        """`what` was done at home, and what to do elsewhere: for the error."""
+        """`what` was done there, and `remedy`: what to do elsewhere; both are for the error."""
         self._what, self._remedy = what, remedy
         self._loop: asyncio.AbstractEventLoop | None = None
         self._life: object = None
 
     def check(self) -> None:
-        """Raise ConfigurationError elsewhere than at home; the first call makes the home.
+        """Raise ConfigurationError in another process or on another loop than those of the first call.
 
         Connections that two processes or two loops use would give each the other's replies, or hang.
         """
@@ -37,7 +37,7 @@ class LoopGuard:
 
 
 _life: object = object()
-"""Another one in every forked child; cheaper to look at than the process id."""
+"""Another object in every forked child; cheaper to compare than the process id."""
 
 
 def _begin_life() -> None:

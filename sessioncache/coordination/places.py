@@ -1,4 +1,4 @@
-"""Places: where the scopes lie that a session's state is merged from."""
+"""Places: the addresses of the scopes from which a session's state is merged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sessioncache.primitives.scopes import app_ref, session_ref, user_ref
 
 @dataclass(frozen=True)
 class SessionPlaces:
-    """Where the scopes lie that a session's state is merged from."""
+    """The addresses of the scopes from which a session's state is merged."""
 
     session: Place
     user: Place
@@ -32,7 +32,7 @@ class SessionPlaces:
 
     @cached_property
     def by_scope(self) -> Mapping[KeyScope, Place]:
-        """The session first, since every call checks its life; temp: keys beside it."""
+        """By scope; the session comes first, since every call checks its life, and `temp:` keys beside it."""
         return {
             KeyScope.SESSION: self.session,
             KeyScope.TEMP: self.session,

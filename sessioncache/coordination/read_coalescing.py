@@ -1,4 +1,7 @@
-"""Readings: what SQL has of scopes; those that are asked for while others are being read share one transaction."""
+"""Read coalescing: scopes that are asked for while others are being read from SQL share one transaction.
+
+Many cold sessions at once, after a failover for example, would otherwise take a connection each (a thundering herd).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from sessioncache.durable.tier import DurableTier
 
 _AT_ONCE = 4
-"""Transactions at the same time, which leaves connections for other calls."""
+"""Transactions at the same time; the other connections are left for other calls."""
 _MOST = 32
 """Scopes of one transaction."""
 _TO_END = 1.0
@@ -52,7 +55,7 @@ class ReadCoalescing:
         self._waiting.append(wanted)
         if self._running < _AT_ONCE:
             self._running += 1
-            # The deadline of this caller is not that of the others: each gives up for itself.
+            # In an empty context: the deadline of this caller is not that of the others, each gives up for itself.
             task = loop.create_task(self._run(), context=Context())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -63,7 +66,7 @@ class ReadCoalescing:
             raise DurableTierUnavailableError("the SQL database did not answer in time") from None
 
     async def aclose(self) -> None:
-        """End what is under way, which gives its connections back."""
+        """Cancel what is under way, which gives its connections back."""
         running = list(self._tasks)
         for task in running:
             task.cancel()
@@ -75,19 +78,21 @@ class ReadCoalescing:
             while part := self._next():
                 await self._read(part)
         finally:
-            # At once: who asks before the loop calls the task done must not rely on it.
+            # Before the loop calls the task done: whoever asks in between must not rely on it.
             self._running -= 1
 
     def _next(self) -> list[_Wanted]:
         part: list[_Wanted] = []
         while self._waiting and len(part) < _MOST:
             one = self._waiting.popleft()
+            # A caller that gave up meanwhile costs nothing any more.
             if not one.answer.done():
                 part.append(one)
         return part
 
     async def _read(self, part: Sequence[_Wanted]) -> None:
         try:
+            # As long as the most patient of the callers waits; the others give up by themselves.
             with within(max(one.until for one in part) - asyncio.get_running_loop().time()):
                 found = await self._durable.read_scopes([(one.ref, one.incarnation) for one in part])
         except FencedOff as fenced:
@@ -100,7 +105,7 @@ class ReadCoalescing:
         except Exception as error:
             if len(part) == 1 or isinstance(error, DurableTierUnavailableError):
                 _fail(part, error)
-            else:  # whatever cannot be read fails alone
+            else:  # a scope that cannot be read fails alone
                 for one in part:
                     await self._read([one])
         else:

@@ -1,4 +1,8 @@
-"""Revalidation: what Redis still has of a scope and what SQL has are brought together (R17)."""
+"""Revalidation: a hash that Redis has of an older incarnation is compared with SQL before it is used again (R17).
+
+Redis may have forgotten writes, or come back from an older file; the newer of each entry stays.  What is to be done is
+decided by a pure function (`hot/reconciling.py`); this module fetches what it needs and carries it out.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +29,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _WAIT = 0.02
-"""Most seconds between two looks at a scope that another process is at."""
+"""Most seconds to wait before trying again where another process works on a scope."""
 _AT_ONCE = 128
-"""Scopes that are brought together at a time: one reading of SQL, few round trips to Redis."""
+"""Scopes that are settled together: one reading of SQL, few round trips to Redis."""
 _MOST = 16 * 1024 * 1024
-"""Bytes of scopes that are brought together at a time: they are held in memory, as SQL has them and as they become."""
+"""Bytes of scopes that are settled together: they are held in memory, as SQL has them and as they become."""
 
 _Job = tuple[TakenScope, Looked, Merged]
 _Asked = tuple[TakenScope, Looked, int]
@@ -37,7 +41,7 @@ _Asked = tuple[TakenScope, Looked, int]
 
 
 class Revalidator:
-    """Settles hashes of an older incarnation, and those that were flagged."""
+    """Settles hashes of an older incarnation, and those that are marked for revalidation."""
 
     def __init__(self, merging: Merging, durable: DurableTier, fencing: Fencing, backlog: Backlog) -> None:
         self._merging = merging
@@ -55,7 +59,7 @@ class Revalidator:
         await self._loadings.share(place, lambda progress: self._revalidate(place, progress))
 
     async def aclose(self) -> None:
-        """End what is under way."""
+        """Cancel what is under way."""
         await self._loadings.aclose()
 
     async def _revalidate(self, place: Place, progress: Progress) -> None:
@@ -64,6 +68,7 @@ class Revalidator:
         if isinstance(taken, TakenScope):
             taken = (await self._settle([taken], progress)).get(place.hash)
         elif isinstance(taken, float):
+            # At random, or all that wait would try again at the same moment.
             await asyncio.sleep(min(taken, random.uniform(_WAIT / 4, _WAIT)))
         if isinstance(taken, Unready):
             raise taken
@@ -71,9 +76,9 @@ class Revalidator:
             raise damaged(taken, [place.ref.member], place.ref.session)
 
     async def revalidate_all(self, places: Sequence[Place]) -> dict[bytes, Damaged]:
-        """Make one attempt at each of many scopes; leaves out those that others are at, or that are not ready.
+        """Make one attempt at each of many scopes; leaves out those that others work on, or that are not ready.
 
-        Returns which (by their hashes) are damaged: nothing else is held up by them.
+        Returns which (by their hashes) are damaged: they hold nothing else up.
         """
         found: dict[bytes, Damaged] = {}
         for at in range(0, len(places), _AT_ONCE):
@@ -89,10 +94,10 @@ class Revalidator:
     ) -> tuple[list[Place], list[tuple[Place, Place]]]:
         """Stamp what lives of scopes above all that SQL has.
 
-        Returns those that are still to be done: those that others are at, and namespaces whose session is not hot, each
-        with that session.  `before`: the incarnation of each bucket until just now, of which the hashes are whole:
-        nothing is taken from SQL for them.  What is of another one is revalidated first; what is of the new one has
-        been.  The marks of each scope are added to `marked`; what is damaged is left out.
+        Returns those that are still to be done: those that others work on, and namespaces whose session is not hot,
+        each with that session.  `before`: the incarnation of each bucket until just now, whose hashes are whole:
+        nothing is taken from SQL for them.  Those of another one are revalidated first; those of the new one have been.
+        The marks of each scope are added to `marked`; damaged scopes are left out.
         """
         left: list[Place] = []
         cold: list[tuple[Place, Place]] = []
@@ -114,7 +119,7 @@ class Revalidator:
     async def _settle(
         self, taken: Sequence[TakenScope], progress: Progress, before: Mapping[int, str] | None = None
     ) -> dict[bytes, int | Damaged]:
-        """Bring scopes together with what SQL has, as many at once as are not too large.
+        """Compare scopes with SQL, as many at once as are not too large, and settle them.
 
         Returns hash -> marks that are left of those that were settled, and which are damaged.
         """
@@ -123,10 +128,12 @@ class Revalidator:
             with self._merging.kept(taken):
                 for part in _fitting(taken):
                     await self._settle_part(part, progress, before, settled)
+        # Some of these buckets have another incarnation in SQL: they are registered, and the callers try again.
         except FencedOff as fenced:
             with progress.asking_sql():
                 await self._registrar.register(fenced.buckets)
         finally:
+            # Tokens of what was not settled are given back, so that nobody has to wait for them to expire.
             unused = [one for one in taken if not isinstance(settled.get(one.place.hash), int)]
             if unused:
                 await self._merging.release(unused)
@@ -151,12 +158,13 @@ class Revalidator:
             left = await self._merging.carry_out(jobs)
             done = [(job, marks) for job, marks in zip(jobs, left, strict=True) if marks is not None]
             settled |= {taken.place.hash: marks for (taken, _, _), marks in done}
+            # What is stamped because SQL came back older need not be reported as that once more.
             if before is None:
                 await self._report([made for (_, _, made), marks in done if isinstance(marks, int)])
             jobs = []
 
     async def _reconciled(self, asked: Sequence[_Asked], *, anew: bool) -> tuple[list[_Job], list[_Asked]]:
-        """What is to be done to as many scopes as SQL tells of at a time, and what is still to be asked."""
+        """What is to be done to as many scopes as SQL answers at a time, and which are still to be asked about."""
         stored = await self._durable.read_changes(
             [(taken.place.ref, taken.incarnation, since) for taken, _, since in asked]
         )
@@ -165,6 +173,7 @@ class Revalidator:
         for (taken, seen, _), known in zip(asked, stored, strict=False):
             try:
                 jobs.append((taken, seen, reconcile(taken.place.ref.kind, seen, known, anew=anew)))
+            # Only newer rows were asked for, and they do not suffice: all rows of the scope are read.
             except MoreNeededError:
                 left.append((taken, seen, 0))
         return jobs, left
@@ -183,7 +192,7 @@ class Revalidator:
 def _whole_apart(
     looked: Sequence[tuple[TakenScope, Looked]], before: Mapping[int, str] | None
 ) -> tuple[list[_Job], list[_Asked]]:
-    """What is to be done to hashes that are whole, and of which others SQL is asked."""
+    """What is to be done to hashes that are whole, and about which others SQL has to be asked."""
     jobs: list[_Job] = []
     asked: list[_Asked] = []
     for taken, seen in looked:

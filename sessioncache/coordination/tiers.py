@@ -1,4 +1,4 @@
-"""Both tiers behind one call: makes ready what a script says is missing, and repeats what may be repeated."""
+"""Both tiers behind one call: prepares what a script reports as missing, and repeats what may be repeated."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ T = TypeVar("T")
 
 
 def _may_repeat(error: BaseException) -> bool:
-    """A write whose answer is missing is not among them: the hot tier has made it an OutcomeUnknownError (R4)."""
+    """A write without an answer is not among them: the hot tier has made it an OutcomeUnknownError (R4)."""
     return isinstance(error, DurableTierUnavailableError) or is_repeatable(error)
 
 
 class Tiers:
-    """The hot and the durable tier, and what brings scopes from one to the other."""
+    """The hot and the durable tier, and what moves scopes from one to the other."""
 
     def __init__(
         self,
@@ -59,7 +59,8 @@ class Tiers:
         idle_ttl: float = IDLE_TTL,
         tells: bool = True,
     ) -> None:
-        """`idle_ttl`: where neither the settings nor another cache say it; `tells`: the log of tiers that go away."""
+        """`idle_ttl`: where neither the settings nor another cache define it; `tells`: whether outages of SQL are
+        logged."""
         self.settings = settings
         self.loop_guard = LoopGuard()
         self.layout = Layout(settings.prefix, settings.buckets)
@@ -106,6 +107,7 @@ class Tiers:
                 except (HotTierUnavailableError, DurableTierUnavailableError) as error:
                     result = await self._again(attempt, error)
             except HotTierUnavailableError as error:
+                # Only what would have been repeated is an outage; a refusal that is final says nothing about Redis.
                 if is_repeatable(error):
                     self._outages.away(REDIS, str(error))
                 raise
@@ -116,7 +118,7 @@ class Tiers:
     async def _again(
         self, attempt: Callable[[], Awaitable[T]], first: HotTierUnavailableError | DurableTierUnavailableError
     ) -> T:
-        """Try again what failed first, as long as there is time and it can help."""
+        """Repeat a call that failed, as long as there is time and it can help."""
         if not _may_repeat(first) or is_final(first, 1) or seconds_left() <= 0:
             raise first
         out_of_time = stop_before_delay(seconds_left())
@@ -130,7 +132,7 @@ class Tiers:
             return await retrying(self._prepared, attempt)
         except (HotTierUnavailableError, DurableTierUnavailableError):
             if seconds_left() <= 0 and isinstance(first, DurableTierUnavailableError):
-                raise first from None  # the last try only ran out of time
+                raise first from None  # the last attempt only ran out of time, which says less than the first error
             raise
 
     async def _prepared(self, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -140,10 +142,11 @@ class Tiers:
             try:
                 return await attempt()
             except Unready as why:
-                with suppress(Unready):  # what came up meanwhile, the next attempt meets again
+                with suppress(Unready):  # what came up meanwhile is met by the next attempt
                     await self._make_ready(why)
             except UnreadyBuckets as missing:
                 await self.fencing.register(missing.buckets)
+            # Others may keep undoing what was prepared: it ends with the time of the call.
             if seconds_left() <= 0:
                 raise HotTierUnavailableError("the scope could not be made ready in time: others keep changing it")
 
@@ -157,9 +160,10 @@ class Tiers:
             await self.hydrator.hydrate(why.places)
 
     async def _agree_once(self) -> None:
-        """How long a clean scope stays in Redis: what the settings say is told to all, else what was told, followed.
+        """How long a clean scope stays in Redis: what the settings say is recorded for all, else the recorded value is
+        used.
 
-        A Redis that takes no writes for now is told by the next cache that is opened.
+        Where Redis takes no writes for now, the next cache that is opened records it.
         """
         if self._agreed:
             return
@@ -168,17 +172,18 @@ class Tiers:
             await self.follow_idle_ttl()
         else:
             told = max(1, int(self.settings.idle_ttl * 1000))
+            # Not worth failing a call for: the value is recorded again by every cache that is opened.
             with suppress(MemoryFullError, HotTierUnavailableError):
                 await self.keyspace.set_idle_ms(told)
 
     async def follow_idle_ttl(self) -> None:
-        """Let clean scopes stay as long as a cache said last, if any did."""
+        """Use the time that a cache recorded last, if any did."""
         told = await self.keyspace.idle_ms()
         if told is not None:
             self.backlog.idle_ms = self.merging.idle_ms = self.hot.idle_ms = told
 
     async def listen(self, sink: Sink) -> None:
-        """Begin to listen to what happens to scopes; see `Listener`."""
+        """Begin to listen to announcements about scopes; see `Listener`."""
         self.loop_guard.check()
         await self.listener.listen(sink, self.settings.timeout)
 
@@ -189,7 +194,7 @@ class Tiers:
         await self.durable.drop_idle()
 
     async def aclose(self) -> None:
-        """Close what we opened."""
+        """Close what this object opened."""
         await self.usage.aclose()
         await self.leases.aclose()
         await self.hydrator.aclose()

@@ -1,7 +1,8 @@
-"""Usage: sessions of apps that keep them for a limited time are noted to be in use, whatever a handle does with them.
+"""Usage: sessions of apps with a retention are recorded as in use, whatever a handle does with them.
 
-Own keys, touches and titles bear their time; a reading, `temp:` keys and shared keys leave no trace.  Each sixteenth of
-the retention the handle that is at work has one noted, in the head, which reaches SQL as every head does.
+Writes to own keys, touches and titles bear their time; a reading, `temp:` keys and shared keys leave no trace.  Once in
+each sixteenth of the retention the handle that is at work records its use in the head, which reaches SQL as every head
+does.
 """
 
 from __future__ import annotations
@@ -27,57 +28,58 @@ if TYPE_CHECKING:
     from sessioncache.durable.tier import DurableTier
 
 _LEARN_AGAIN = 300.0
-"""Seconds after which a process looks again how long apps keep their sessions."""
+"""Seconds after which a process reads again how long apps keep their sessions."""
 _LEARN_PATIENCE = 5.0
 _NOTE_AGAIN = 5.0
-"""Seconds for which nothing is noted where it could not be: Redis is away, or refuses writes."""
+"""Seconds for which no use is recorded after it failed: Redis is away, or refuses writes."""
 _APP_ID = 32
 """Bytes of an app's id, with which a session's `parents` begin."""
 
 
 class Usage:
-    """How long apps keep their sessions, as far as this process knows, and what time it is for Redis, about."""
+    """How long apps keep their sessions, as far as this process knows, and an estimate of the clock of Redis."""
 
     def __init__(self, durable: DurableTier) -> None:
         self._durable = durable
         self._seconds: dict[bytes, float] = {}
         self.needed = False
         """Whether any app keeps its sessions for a limited time."""
-        self._learn_from = monotonic() + _LEARN_AGAIN  # until then it is what was noted when the tiers were checked
+        self._learn_from = monotonic() + _LEARN_AGAIN  # until then the record read at the start is good
         self._learning: asyncio.Task[None] | None = None
         self._ahead: float | None = None
         """Microseconds by which the clock of Redis is ahead of our own."""
         self._note_from = 0.0
 
     def keep(self, org: str, app: str, seconds: float) -> None:
-        """An app keeps its sessions for so long (0: for ever).  Of several times that were told the shortest counts."""
+        """An app keeps its sessions for so long (0: for ever).  Of several recorded times the shortest counts."""
         if seconds > 0:
             self.needed, app_key = True, app_id(org, app).encode()
+            # The shortest: another process may follow another setting, and a session recorded too often is no harm.
             self._seconds[app_key] = min(seconds, self._seconds.get(app_key, seconds))
 
     def interval(self, app: bytes) -> float | None:
-        """Microseconds for which a note of the use of a session of this app is good; None: none is needed."""
+        """Microseconds for which a recorded use of a session of this app is good; None: none is needed."""
         seconds = self._seconds.get(app)
         return None if seconds is None else seconds * 1_000_000 / PARTS
 
     def now(self) -> float:
-        """The clock of Redis in microseconds since 1970, about; infinite where it is not known."""
+        """The clock of Redis in microseconds since 1970, estimated; infinite where it is not known."""
         return inf if self._ahead is None else monotonic() * 1_000_000 + self._ahead
 
     def tell(self, micros: int) -> None:
-        """What the clock of Redis says now."""
+        """Take in what the clock of Redis says now."""
         self._ahead = micros - monotonic() * 1_000_000
 
     def may_note(self) -> bool:
-        """Whether it was not tried in vain just now."""
+        """Whether the last attempt did not fail just now."""
         return monotonic() >= self._note_from
 
     def put_off(self) -> None:
-        """It could not be noted: each try costs a round trip."""
+        """Make a pause after a use could not be recorded: each attempt costs a round trip."""
         self._note_from = monotonic() + _NOTE_AGAIN
 
     def learn(self) -> None:
-        """See to it that this process knows how long apps keep their sessions: others may set it."""
+        """Read from time to time how long apps keep their sessions: other processes may set it."""
         if monotonic() >= self._learn_from:
             self._learn_from = monotonic() + _LEARN_AGAIN
             self._learning = asyncio.ensure_future(self._learn())
@@ -87,12 +89,12 @@ class Usage:
             self.told(await self._durable.read_layout())
 
     def told(self, record: Mapping[str, str]) -> None:
-        """What SQL has noted of apps' retentions."""
+        """Take in what SQL has recorded of apps' retentions."""
         for one in retentions(record):
             self.keep(one.org, one.app, one.seconds)
 
     async def aclose(self) -> None:
-        """Learn no more."""
+        """Stop reading retentions."""
         if self._learning is not None:
             self._learning.cancel()
             await asyncio.gather(self._learning, return_exceptions=True)
@@ -112,11 +114,12 @@ class InUse:
         self._last = max(self._last, fields.get(Field.UPDATED, ZERO), fields.get(Field.USED, ZERO))
 
     async def note(self, tiers: Tiers) -> None:
-        """The session was used: have it noted if that is due.  Where it cannot be, it is tried again a while later."""
+        """Record that the session is in use, if that is due.  Where that fails, it is tried again a while later."""
         interval, now = tiers.usage.interval(self._app), tiers.usage.now()
         is_due = interval is not None and now >= max(decode_revision(self._last), self._asked) + interval
         if interval is None or not is_due or not tiers.usage.may_note():
             return
+        # Set before the call: others of this handle must not record it as well, and a failed attempt is due again soon.
         self._asked = (0 if now == inf else now) - interval + interval / PARTS
         try:
             with suppress(Unready, Gone), within(tiers.settings.timeout):

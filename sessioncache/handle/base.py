@@ -1,4 +1,7 @@
-"""Handles: reading and writing the keys of one session, or of one shared scope."""
+"""Handles: reading and writing the keys of one session, or of one shared scope.
+
+A handle keeps a local view of what it has read and written, and a record of its unflushed writes.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ _LIMITS = {
 
 
 def raise_refusal(why: str) -> None:
-    """Raise what a write is refused with that has to do with none of its keys."""
+    """Raise the error of a write that was refused for a reason that has nothing to do with its keys."""
     if why == "lease":
         raise StaleLeaseError("the run lease was lost; nothing was written")
     if why == "erased":
@@ -63,7 +66,7 @@ def raise_refusal(why: str) -> None:
 
 
 def erased() -> StaleSessionError:
-    """Nothing of a user is let in for a while after all that there was has been erased."""
+    """Writes of a user are refused for a while after the user was erased."""
     return StaleSessionError(
         "all that there was of this user has just been erased; nothing was written: try again in a minute"
     )
@@ -85,7 +88,7 @@ def gone_keys(mapping: Mapping[str, Json], delete: Iterable[str]) -> tuple[str, 
 
 
 class _Reading(NamedTuple):
-    """Whole scopes that are read together."""
+    """Whole scopes that are read together, planned once and used again."""
 
     scopes: tuple[KeyScope, ...]
     asked: tuple[tuple[KeyScope, Sequence[str] | None], ...]
@@ -96,9 +99,7 @@ class _Reading(NamedTuple):
 class Handle(ABC):
     """What sessions and shared scopes have in common.
 
-    A write is one atomic step.  Besides the errors named at each call, every call may raise HotTierUnavailableError,
-    DurableTierUnavailableError (for what is not hot), InvalidNameError and, if it writes, OutcomeUnknownError,
-    MemoryFullError, BackPressureError, InvalidValueError and LimitExceededError.
+    A write is one atomic step.  Every call may raise the errors that are listed at `SessionCache`, besides its own.
     """
 
     def __init__(self, tiers: Tiers, open_unflushed: Callable[[], UnflushedWrites]) -> None:
@@ -107,11 +108,11 @@ class Handle(ABC):
         self._unflushed: UnflushedWrites | None = None
         self._known = LocalView()
         self._reading: _Reading | None = None
-        """The latest of whole scopes: nearly always the same."""
+        """The latest reading of whole scopes: nearly always the same one again."""
         self._lease = b""
         """The token of the run lease under which this handle writes."""
         self._in_use: InUse | None = None
-        """That the session is in use, if the handle is of one."""
+        """When the session was last known to be in use, if the handle is one of a session."""
 
     @property
     def unflushed(self) -> UnflushedWrites | None:
@@ -121,9 +122,9 @@ class Handle(ABC):
     def moved(
         self, tiers: Tiers, open_unflushed: Callable[[], UnflushedWrites], writes: UnflushedWrites | None
     ) -> Self:
-        """The same handle, of the same life, over other connections to the same tiers, in a forked child say.
+        """The same handle, of the same life, over other connections to the same tiers, for example in a forked child.
 
-        ConfigurationError under a lease: a child that went on under it would be a second runner.
+        ConfigurationError under a lease: a child that continued under it would be a second runner.
         """
         if self._lease:
             raise ConfigurationError("a run lease stays with the process that took it: take one here")
@@ -132,7 +133,7 @@ class Handle(ABC):
         other._tiers, other._open_unflushed, other._unflushed = tiers, open_unflushed, writes
         return other
 
-    # ---- what a kind of handle says of itself
+    # ---- what each kind of handle defines
 
     @abstractmethod
     def _split(self, key: object) -> Key:
@@ -166,10 +167,10 @@ class Handle(ABC):
         return SessionNotFoundError("there is no such session")
 
     def _noticed(self, content: Content) -> None:  # noqa: B027 - most have nothing to remember
-        """The head of the handle's own scope was read."""
+        """Called with the head of the handle's own scope whenever it was read."""
 
     def _changed(self, revision: bytes) -> None:  # noqa: B027
-        """The handle's own scope was written."""
+        """Called when the handle's own scope was written."""
 
     # ---- reading
 
@@ -180,15 +181,20 @@ class Handle(ABC):
 
     @property
     def revision(self) -> int:
-        """The revision of the handle's own keys that `state` stands for: as `if_revision` it overwrites nothing unseen.
+        """The revision of the handle's own keys that `state` shows: passed as `if_revision`, no unseen write is
+        overwritten.
 
-        A write through the handle moves it on, unless somebody else wrote since the whole was read: then it stays until
-        `refresh()`, as it does where one key is read.
+        A write through the handle advances it, unless somebody else wrote since the scope was read whole: then it stays
+        until `refresh()`.  Reading a single key does not advance it.
         """
         return decode_revision(self._known.revision(self._own))
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key as the hot tier has it now; `default` where it is absent.  DamagedValueError."""
+        """The value of a key as the hot tier has it now; `default` where it is absent.
+
+        Raises:
+            DamagedValueError: What is stored of the key is no JSON text.
+        """
         scope, name = self._split(key)
         began = self._known.begin()
         try:
@@ -200,7 +206,8 @@ class Handle(ABC):
         return default if value is None else decode_entry(value, key, self.of_session)
 
     async def refresh(self) -> None:
-        """Read everything again, in one atomic step; what is as it was when it was read last is not sent again."""
+        """Read everything again, in one atomic step; a scope that did not change since it was last read is not sent
+        again."""
         await self._read_whole(self._readable())
 
     async def read_all(self) -> Mapping[str, bytes]:
@@ -230,7 +237,7 @@ class Handle(ABC):
             self._known.end(began)
 
     def _take(self, began: int, scope: KeyScope, content: Content | None) -> None:
-        """A scope was read whole; None: it is as it was."""
+        """Take in a scope that was read whole; None: it has not changed."""
         if content is None:
             self._known.confirm(scope)
             return
@@ -261,7 +268,8 @@ class Handle(ABC):
         return {key: self._known.values[key] for key in self._known.keys_of(self._own)}
 
     async def _call(self, attempt: Callable[[], Awaitable[T]], take: Callable[[T], None] | None = None) -> T:
-        """What a call brought; `take` remembers it, before a caller that is cancelled can miss it."""
+        """The result of a call; `take` records it at once, so that a caller that is cancelled afterwards does not miss
+        it."""
         try:
             outcome = await self._tiers.perform(attempt)
         except Gone:
@@ -275,7 +283,7 @@ class Handle(ABC):
     # ---- writing
 
     async def set(self, key: str, value: Json) -> int:
-        """Set one key; the new revision."""
+        """Set one key; the new revision.  It raises what `update` raises."""
         if type(key) is not str:
             self._split(key)  # refuses it, also where it could be no key of a dict
         return await self.update({key: value})
@@ -285,9 +293,12 @@ class Handle(ABC):
     ) -> int:
         """Set and delete keys in one step; the new revision.
 
-        StaleSessionError, and nothing is written, if the handle's own keys are not at `if_revision` any more.  Give it
-        `revision`, which stands for what `state` shows; a revision that a write returned stands for no more than that
-        nobody wrote after that call.
+        Use `revision`, which stands for what `state` shows, as `if_revision`.  The revision that a write returned means
+        only that nobody wrote after that write.
+
+        Raises:
+            StaleSessionError: The handle's own keys are not at `if_revision` any more; nothing was written.
+            StaleLeaseError: The handle writes under a run lease, which was lost; nothing was written.
         """
         changes: dict[KeyScope, list[Operation]] = {}
         for key, value in check_mapping("an update", mapping).items():
@@ -303,18 +314,20 @@ class Handle(ABC):
         return await self._change_one(key, Code.DELETE) == 1
 
     async def increment(self, key: str, by: float = 1) -> Any:
-        """Add to a number, in one atomic step; the new number.  Absent counts as 0.
+        """Add to a number, in one atomic step; the new number.  An absent key counts as 0.
 
-        TypeMismatchError where the value is no number.
+        Raises:
+            TypeMismatchError: The value is not a number.
         """
         arithmetic.check(key, by)
         done = bytes(await self._change_one(key, Code.INCREMENT, encode_value(key, by), by))
         return decode_value(done, key, self.of_session)
 
     async def append(self, key: str, *items: Json) -> int:
-        """Append to a list, in one atomic step; the new length.  Absent counts as empty.
+        """Append to a list, in one atomic step; the new length.  An absent key counts as empty.
 
-        TypeMismatchError where the value is no list.
+        Raises:
+            TypeMismatchError: The value is not a list.
         """
         texts = [encode_value(f"{key}[+{index}]", item) for index, item in enumerate(items)]
         done = bytes(await self._change_one(key, Code.APPEND, b",".join(texts)))
@@ -323,8 +336,8 @@ class Handle(ABC):
     def edit(self, *, overwrite: bool = False) -> Edit:
         """A draft of fresh values: ``async with s.edit() as draft``; what differs on exit is written in one step.
 
-        StaleSessionError (`.keys`), and nothing is written, where a changed key is not as the draft read it any more,
-        unless `overwrite`.
+        The end of the block raises StaleSessionError, and nothing is written, where a changed key is not as the draft
+        read it any more (`.keys`), unless `overwrite`.
         """
         return Edit(self, overwrite=check_flag("overwrite", overwrite))
 
@@ -351,7 +364,11 @@ class Handle(ABC):
         """Wait until every write through this handle is durable; `timeout` in seconds.
 
         A session and each of its namespaces are handles of their own: `SessionCache.flush` waits for all of them.
-        FlushTimeoutError, DeadLetterError, WriteLostError.
+
+        Raises:
+            FlushTimeoutError: Something is not durable in time; it is still waiting in Redis.
+            DeadLetterError: The database refuses a value that was written.
+            WriteLostError: Redis forgot a write before it was durable.
         """
         check_seconds("timeout", timeout)
         if self._unflushed:
@@ -371,9 +388,9 @@ class Handle(ABC):
     async def _change_exactly(
         self, key: str, changes: Mapping[KeyScope, list[Operation]], by: float
     ) -> tuple[Written | Refused, bytes]:
-        """One change, and the text that was sent at last.
+        """One change, and the text that was sent last.
 
-        What Lua cannot add exactly is added here, and written only if nobody else was faster.
+        What Lua cannot add exactly (R19) is added here, and written only if nobody else wrote the key meanwhile.
         """
         ((scope, (operation,)),) = changes.items()
         outcome, text = await self._try_write(changes), operation.text
@@ -414,7 +431,8 @@ class Handle(ABC):
             self._known.end(began)
 
     def _parts(self, changes: Mapping[KeyScope, list[Operation]], if_revision: bytes = b"") -> dict[KeyScope, Part]:
-        """The first scope's life is checked by every write, and the revision of the handle's own."""
+        """The changes by scope, with the two that every write checks: the life of the first, the revision of the
+        handle's own."""
         places, first, own = self._places(), self._first, self._own
         return {
             scope: Part(
@@ -453,7 +471,7 @@ class Handle(ABC):
         known.advance(scope, done, revision)
 
     def _note_absent(self, scope: KeyScope, operations: Sequence[Operation], done: WrittenPart, began: int) -> None:
-        """A write that changed nothing has found absent what it was to take away."""
+        """Record what a write without effect shows: the keys that it was to delete are absent."""
         version = done.incarnation + done.before if done.before else b""
         for code, key, _, _ in operations:
             absent = (

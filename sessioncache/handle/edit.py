@@ -1,4 +1,5 @@
-"""Drafts: several keys read, changed at leisure, and written in one step only if nobody else changed them."""
+"""Drafts: several keys are read, changed locally, and written in one step only if nobody else changed them
+meanwhile."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class KeyChange(NamedTuple):
 
 
 class Draft(MutableMapping[str, Any]):
-    """A dict-like copy of a handle's keys; changes inside of its values count too."""
+    """A dict-like copy of a handle's keys; changes inside its values count too."""
 
     def __init__(self, values: dict[str, bytes], session_id: str = "") -> None:
         self._read = values
@@ -39,6 +40,7 @@ class Draft(MutableMapping[str, Any]):
         if key not in self._mine:
             if key in self._gone:
                 raise KeyError(key)
+            # Decoded once and kept: the caller may change the value in place, which `changes` has to see.
             self._mine[key] = decode_entry(self._read[key], key, self._session_id)
         return self._mine[key]
 
@@ -68,6 +70,7 @@ class Draft(MutableMapping[str, Any]):
         """What differs from what was read; raises InvalidValueError for what is no JSON value."""
         found = [KeyChange(k, None, self._read[k][:DIGITS]) for k in sorted(self._gone) if k in self._read]
         for key, value in self._mine.items():
+            # As texts: 1, 1.0 and True are equal in Python, and different values as JSON (R19).
             text, before = encode_value(key, value), self._read.get(key)
             if before is None or json_of(before, DIGITS) != text:
                 found.append(KeyChange(key, text, ABSENT if before is None else before[:DIGITS]))

@@ -1,4 +1,8 @@
-"""flush(): waits for positive evidence that writes are durable (R11)."""
+"""flush(): waits for positive evidence that writes are durable (R11).
+
+Evidence is the flush watermark of the hot tier in the incarnation of the write, or what SQL's rows show.  That a scope
+is no longer dirty is none: Redis may have forgotten both the write and its dirty mark.
+"""
 
 from __future__ import annotations
 
@@ -34,22 +38,22 @@ if TYPE_CHECKING:
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.25
 _AT_ONCE = 256
-"""Scopes that are asked for in one round trip."""
+"""Scopes that are asked about in one round trip."""
 _ASKING = 1.0
 """Seconds that asking for the cause of a time-out may take."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """Writes to a scope that are not known to be durable, and what Redis told last of the scope."""
+    """Writes to a scope that are not known to be durable, and what Redis reported last about the scope."""
 
     writes: UnflushedWrites
     pending: UnflushedScope
     state: FlushState = field(init=False)
     marks: int = 0
-    """How much is dirty of the scope; where nothing is, of the session of a namespace."""
+    """Dirty marks of the scope; for a namespace without any, those of its session."""
     is_over: bool = False
-    """Whether they need not be waited for any more."""
+    """Whether they are known to be durable, or lost."""
 
     @property
     def is_unchanged(self) -> bool:
@@ -57,7 +61,7 @@ class _Waiting:
         return self.state.incarnation == self.pending.incarnation
 
     def forget(self) -> None:
-        """They need not be remembered any more."""
+        """Remember these writes no longer."""
         self.writes.forget(self.pending)
         self.is_over = True
 
@@ -65,12 +69,14 @@ class _Waiting:
 async def flush(tiers: Tiers, unflushed: Iterable[UnflushedWrites], seconds: float) -> None:
     """Wait until everything in these records of unflushed writes is durable.
 
-    Raises FlushTimeoutError, and WriteLostError where Redis forgot a write.
+    Raises FlushTimeoutError; DeadLetterError; WriteLostError where Redis forgot a write.
     """
     todo = _waiting(unflushed)
     loop = asyncio.get_running_loop()
     ends, pause, rounds = loop.time() + seconds, _FIRST_PAUSE, 0
     while True:
+        # R8: the watermark stays below a dead letter, so what was written beside it is shown by SQL alone: three rounds
+        # rely on Redis, the fourth asks SQL about everything.
         todo = await _round(tiers, todo, patient=rounds % 4 != 3)
         if not todo:
             return
@@ -89,7 +95,7 @@ async def prune(tiers: Tiers, unflushed: Iterable[UnflushedWrites]) -> None:
             # Of what Redis does not hold any more as it was when it was written, SQL may show the writes.
             outlived = [one for one in unsettled if one.state.hash_incarnation != one.pending.incarnation]
             async for one, evidence in _evidence(tiers, outlived):
-                with suppress(WriteLostError):  # who flushes is told
+                with suppress(WriteLostError):  # a call of flush() reports it
                     await _judge(tiers, one, evidence)
 
 
@@ -103,6 +109,7 @@ def _parts(todo: list[_Waiting]) -> Iterator[list[_Waiting]]:
 
 
 async def _round(tiers: Tiers, todo: list[_Waiting], *, patient: bool) -> list[_Waiting]:
+    # An outage is waited out: whether there is time for that is for the caller to judge.
     with suppress(HotTierUnavailableError, DurableTierUnavailableError, MemoryFullError):
         for part in _parts(todo):
             await _settle(tiers, part, patient=patient)
@@ -110,16 +117,17 @@ async def _round(tiers: Tiers, todo: list[_Waiting], *, patient: bool) -> list[_
 
 
 async def _settle(tiers: Tiers, part: list[_Waiting], *, patient: bool) -> None:
-    """Forget what is durable.  Raises WriteLostError where neither tier has something."""
+    """Forget what is durable.  Raises WriteLostError where neither tier has a write."""
     await _ask_redis(tiers, part)
     for one in part:
         _check_letters(one.pending, one.state)
+    # While its marks are there and Redis forgot nothing, a worker has yet to flush it: SQL need not be asked.
     asked = [one for one in _forget_settled(part) if not (patient and one.is_unchanged and one.state.marks)]
     async for one, evidence in _evidence(tiers, asked):
         try:
             await _judge(tiers, one, evidence)
         except WriteLostError:
-            one.forget()  # it is told once; what is written from now on can be durable again
+            one.forget()  # reported once; what is written from now on can be durable again
             raise
 
 
@@ -130,7 +138,7 @@ async def _ask_redis(tiers: Tiers, part: list[_Waiting]) -> None:
 
 
 def _forget_settled(part: list[_Waiting]) -> list[_Waiting]:
-    """Forget what was flushed through; the others."""
+    """Forget what the flush watermark has passed; the others."""
     for one in part:
         if one.pending.settled(one.state):
             one.forget()
@@ -142,6 +150,7 @@ async def _flush_states(tiers: Tiers, places: list[Place]) -> list[FlushState]:
 
 
 def _check_letters(pending: UnflushedScope, state: FlushState) -> None:
+    # A newer write of the key, by whomever, has another revision, and may well be accepted.
     keys = tuple(key for key, noted in pending.entries.items() if state.dead.get(key) == noted.revision)
     if keys:
         raise DeadLetterError(
@@ -153,7 +162,7 @@ def _check_letters(pending: UnflushedScope, state: FlushState) -> None:
 
 
 async def _evidence(tiers: Tiers, asked: list[_Waiting]) -> AsyncIterator[tuple[_Waiting, Evidence]]:
-    """What SQL knows of writes, of many at a time."""
+    """What SQL knows of writes, of as many at a time as it answers at once."""
     await _add_marks_of_hosts(tiers, asked)
     while asked:
         wanted = [Asked(one.pending.place.ref, list(one.pending.entries), bool(one.pending.whole)) for one in asked]
@@ -165,7 +174,8 @@ async def _evidence(tiers: Tiers, asked: list[_Waiting]) -> AsyncIterator[tuple[
 
 
 async def _add_marks_of_hosts(tiers: Tiers, asked: Iterable[_Waiting]) -> None:
-    """How much of the session of a namespace is to be flushed: with its tombstone the namespace is dead, too."""
+    """Count the session's marks for a namespace without any: the session's tombstone, once flushed, ends the namespace
+    too."""
     spaces = [one for one in asked if one.pending.place.ref.holder and not one.marks]
     hosts = [tiers.layout.host(one.pending.place, one.pending.place.ref.holder) for one in spaces]
     for one, state in zip(spaces, await _flush_states(tiers, hosts), strict=True):
@@ -183,10 +193,10 @@ async def _judge(tiers: Tiers, one: _Waiting, evidence: Evidence) -> None:
 def _proves(pending: UnflushedScope, evidence: Evidence) -> bool:
     """A row at or above the writes will do while the fence names their incarnation; else it must show what was written.
 
-    What was stamped anew, since SQL had forgotten it, has a later revision and the same text; what was deleted, is
-    cleared.  That is no evidence of what built on what was there, as an increment does: another's, that built on the
-    same where Redis had lost this one, looks alike.  To stamp anew clears what is older, whatever Redis forgot: then
-    nothing else may live.
+    A write that was stamped anew, since SQL had forgotten it, has a later revision and the same text; a deleted one is
+    cleared.  That is no evidence for a write that built on an earlier value, such as an increment: another one that
+    built on the same value, where Redis had lost this one, looks alike.  Stamping anew clears what is older, whatever
+    Redis forgot: then nothing else may live.
     """
     in_force = evidence.fence == pending.incarnation.decode()
     head = evidence.head
@@ -229,7 +239,7 @@ async def _check_still_hot(tiers: Tiers, pending: UnflushedScope, marks: int) ->
     """
     place = pending.place
     wanted = [Wanted(place, keys=None if pending.whole else list(pending.entries))]
-    if place.ref.holder:  # a namespace can be read beside its session only
+    if place.ref.holder:  # a namespace can be read only together with its session
         wanted.insert(0, Wanted(tiers.layout.host(place, place.ref.holder), keys=[]))
     try:
         content = (await tiers.perform(lambda: tiers.hot.read(wanted)))[-1]
@@ -255,7 +265,7 @@ def _holds(content: Content, pending: UnflushedScope) -> bool:
 
 
 def _holds_touch(content: Content, pending: UnflushedScope) -> bool:
-    """Whether the head is as it was after the touch, or after the latest write: a later one's may lack the touch."""
+    """Whether the head is as it was after the touch, or after the latest write: a later head may lack the touch."""
     return not pending.head or content.head.get(Field.UPDATED, ZERO) in (pending.head, pending.revision)
 
 
@@ -270,7 +280,7 @@ def _holds_entry(content: Content, key: str, noted: Noted, *, forgot: bool) -> b
 
 
 def _holds_clear(content: Content, pending: UnflushedScope) -> bool:
-    """Whether it is that very clear, or nothing lives but what was written since: to stamp anew clears, too."""
+    """Whether it is that very clear, or nothing lives but what was written since: stamping anew clears, too."""
     cleared = content.head.get(Field.CLEARED, ZERO)
     if not pending.whole or cleared == pending.whole:
         return True

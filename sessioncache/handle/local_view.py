@@ -1,4 +1,7 @@
-"""State: what a handle knows of its keys, from what it has read and written.  Pure: no I/O."""
+"""The local view: what a handle knows of its keys, from what it has read and written.  Pure: no I/O.
+
+A *version* is an incarnation and a scope revision: two versions can be compared only within one incarnation.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,20 @@ from sessioncache.primitives.revisions import DIGITS, ZERO
 from sessioncache.primitives.values import decode_entry
 
 _LARGE = 16_384
-"""Bytes of values from which on a scope is read only if it is not as it was, whatever was seen before."""
+"""Bytes of values from which on a scope is read only if its version changed, whatever was seen before."""
 
 
 _MANY_WRITTEN = 64
-"""Written keys that are always remembered as long as any call is under way."""
+"""Written keys that are always remembered while any call is under way."""
 
 
 class State(Mapping[str, Any]):
     """A read-only view of what a handle last read and wrote; every access decodes a value of its own.
 
-    DamagedValueError where what is stored of the key is no JSON text.
+    It may show what the handle writes from then on.  What is read anew is seen in a view that is asked for after that.
 
-    It may show what the handle writes from then on; what is read anew is seen in a view that is asked for after that.
+    Raises:
+        DamagedValueError: What is stored of the key is no JSON text.
     """
 
     __slots__ = ("_session_id", "_values")
@@ -36,7 +40,7 @@ class State(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         try:
             return decode_entry(self._values[key])
-        except DamagedValueError:  # said again, with names
+        except DamagedValueError:  # raised again, with names
             return decode_entry(self._values[key], key, self._session_id)
 
     def keys(self) -> KeysView[str]:
@@ -50,7 +54,7 @@ class State(Mapping[str, Any]):
         return len(self._values)
 
     def frozen(self) -> State:
-        """What is seen now, unmoved by what the handle reads and writes from now on."""
+        """A copy that later reads and writes of the handle do not change."""
         return State(self._values.copy(), self._session_id)
 
     def __repr__(self) -> str:
@@ -58,7 +62,7 @@ class State(Mapping[str, Any]):
 
 
 class _Layer:
-    """The keys of one scope: a reading, taken apart when it is looked at, and what was told since."""
+    """The keys of one scope: a reading, decoded when it is first used, and what was recorded since."""
 
     __slots__ = ("_content", "_late", "_prefix", "_values", "dead", "held", "is_large", "is_steady", "revision", "told")
 
@@ -69,13 +73,13 @@ class _Layer:
         self.held = version
         """The version of the scope that all of this is as new as; empty where that is not known."""
         self.told = 0
-        """When that version was told."""
+        """When that version was recorded, as a count of changes."""
         self.dead = b""
-        """What the reading has below this revision was cleared since."""
+        """Entries of the reading below this revision were cleared since."""
         self.is_steady = False
-        """Whether the scope was found as it had been when it was read last."""
+        """Whether the last reading found the scope unchanged."""
         self.is_large = False
-        """Whether reading it again costs more than asking whether there is anything to read."""
+        """Whether reading it again costs more than asking whether it changed."""
         self.revision = ZERO
         """The revision of the scope's values that all of this stands for."""
         if content is not None:
@@ -86,6 +90,7 @@ class _Layer:
         """Key -> nine digits of revision and the text."""
         if self._content is not None:
             found, self._content = self._content.named(self._prefix), None
+            # An entry begins with its revision, so that it compares with one directly.
             self._values = {key: value for key, value in found.items() if value >= self.dead} if self.dead else found
             for key, value in self._late.items():
                 self.put(key, value)
@@ -109,10 +114,10 @@ class _Layer:
 
 
 class LocalView:
-    """Keys with nine digits of revision and the text, as the handle's calls told them, scope by scope.
+    """Keys with nine digits of revision and the text, as the handle's calls reported them, scope by scope.
 
-    Several calls of one handle may be under way at once, and answer in another order than Redis worked on them: what
-    a call brings that began before another one wrote the key counts only if it is newer.
+    Several calls of one handle may be under way at once, and answer in another order than Redis worked on them: the
+    result of a call that began before another one wrote the key counts only if it is newer.
     """
 
     __slots__ = (
@@ -131,16 +136,17 @@ class LocalView:
         self._layers: dict[KeyScope, _Layer] = {}
         self._merged: dict[str, bytes] | None = {}
         self._written: dict[str, tuple[int, bytes, KeyScope]] = {}
-        """What was told of keys since calls under way began: of a write its revision, of a reading its version."""
+        """Per key, what calls recorded since the oldest call under way began: a write its revision, a reading its
+        version."""
         self._ended = 0
-        """Calls that have ended since it was looked last which of these may be forgotten."""
+        """Calls that have ended since `_written` was last cleaned up."""
         self._cleared: dict[KeyScope, tuple[bytes, int]] = {}
-        """The version to which the handle cleared a scope, and when that was told."""
+        """The version to which the handle cleared a scope, and when that was recorded."""
         self._under_way: list[int] = []
-        """When calls began that have not ended."""
+        """When the calls began that have not ended."""
         self._count = self._last_write = 0
         self.changes = 0
-        """Grows with every change of the keys, and before any of it is to be seen."""
+        """Grows with every change of the keys, before the change can be seen."""
 
     @property
     def values(self) -> dict[str, bytes]:
@@ -156,12 +162,13 @@ class LocalView:
         return list(self._layer(scope).values)
 
     def begin(self) -> int:
-        """A call begins; what it brings is told with this, and that it has ended (`end`)."""
+        """A call begins: the token to pass with its results, and to `end`."""
         self._under_way.append(self._count)
         return self._count
 
     def end(self, began: int) -> None:
-        """A call has ended, whatever came of it: writes that no call under way need be told of are forgotten."""
+        """A call has ended, with whatever outcome: writes that no call under way has to be compared with are
+        forgotten."""
         self._under_way.remove(began)
         if not self._under_way:
             self._written.clear()
@@ -174,6 +181,7 @@ class LocalView:
 
     def versions(self) -> dict[KeyScope, bytes]:
         """The scopes with the versions that are held, where it pays to ask whether they are still the same."""
+        # Sending versions costs a little: where no scope is likely to be found unchanged, none is sent.
         for layer in self._layers.values():
             if (layer.is_steady or layer.is_large) and layer.held:
                 return {scope: layer.held for scope, layer in self._layers.items()}
@@ -182,7 +190,7 @@ class LocalView:
     def write(self, began: int, scope: KeyScope, key: str, revision: bytes, text: bytes | None) -> None:
         """A write set a key, or deleted it (None)."""
         layer = self._layer(scope)
-        is_known = layer.told > began and revision <= layer.held[-DIGITS:]  # to who read the scope since
+        is_known = layer.told > began and revision <= layer.held[-DIGITS:]  # a later reading has it already
         if is_known or self._is_overtaken(began, key, revision):
             return
         if self._cleared and revision < self._cleared_since(scope, began):
@@ -192,7 +200,7 @@ class LocalView:
         self._put(layer, key, None if text is None else revision + text)
 
     def clear(self, began: int, scope: KeyScope, done: WrittenPart, revision: bytes) -> None:
-        """A write cleared a scope: what calls under way bring of it from before is dead, whatever key it is of."""
+        """A write cleared a scope: what calls under way report of it from before is dead, whatever the key."""
         layer, version = self._layer(scope), done.incarnation + revision
         for key in list(layer.values):
             self.write(began, scope, key, revision, None)
@@ -206,13 +214,13 @@ class LocalView:
         return ZERO if layer is None else layer.revision
 
     def born(self, scope: KeyScope, revision: bytes) -> None:
-        """A scope came into being with a write that is told of next."""
+        """A scope was created by a write that is recorded next."""
         self._layer(scope).revision = revision
 
     def advance(self, scope: KeyScope, done: WrittenPart, revision: bytes) -> None:
-        """A write through this handle, which was told of key by key, took a scope to another version.
+        """A write through this handle, recorded key by key before, took a scope to another version.
 
-        Where others had written before it, what is known stands for no more than it did.
+        Where others had written in between, what is known stands for no more than before.
         """
         layer = self._layer(scope)
         is_next = layer.held and layer.held == done.incarnation + done.before
@@ -231,12 +239,13 @@ class LocalView:
         revision = version[-DIGITS:]
         if not self._is_overtaken(began, key, revision):
             self._put(layer, key, value)
+            # A call that began earlier may still bring what was there before: it is compared with this.
             if len(self._under_way) > 1:
                 self._count = self._last_write = self._count + 1
                 self._written[key] = (self._count, version, scope)
 
     def replace(self, began: int, scope: KeyScope, prefix: str, content: Content) -> bool:
-        """A reading found these keys of a scope and no others; whether nothing newer was known already."""
+        """A reading found these keys of a scope and no others; False if something newer was known already."""
         before, version = self._layers.get(scope), content.version
         if before is not None and _is_outdated(before, began, version):
             return False
@@ -253,7 +262,7 @@ class LocalView:
         return True
 
     def confirm(self, scope: KeyScope) -> None:
-        """A scope was found at the version that is held."""
+        """A reading found the scope at the version that is held."""
         self._layer(scope).is_steady = True
 
     def _keep_newer(self, began: int, scope: KeyScope, before: _Layer, layer: _Layer) -> None:
@@ -280,19 +289,20 @@ class LocalView:
         return layer
 
     def _is_overtaken(self, began: int, key: str, revision: bytes) -> bool:
-        """Whether a newer write of the key, or a newer reading, was told after a call had begun."""
+        """Whether a newer write of the key, or a newer reading, was recorded after a call had begun."""
         count, newest, _ = self._written.get(key, (0, b"", None))
         return count > began and newest[-DIGITS:] > revision
 
     def _cleared_since(self, scope: KeyScope, began: int, incarnation: bytes | None = None) -> bytes:
-        """The revision of a clear that was told after a call had begun; empty: none was, or in another incarnation."""
+        """The revision of a clear recorded after a call had begun; empty if there was none, or in another
+        incarnation."""
         cleared, told = self._cleared.get(scope, (b"", 0))
         if told <= began or incarnation not in (None, cleared[:-DIGITS]):
             return b""
         return cleared[-DIGITS:]
 
     def copy(self) -> LocalView:
-        """The same, to go its own way from here: none of the calls that are under way is of it."""
+        """A copy that is independent from now on; none of the calls under way belongs to it."""
         other = LocalView()
         other._layers = {scope: layer.copy() for scope, layer in self._layers.items()}
         other._merged, other._cleared = None, self._cleared.copy()
@@ -301,10 +311,10 @@ class LocalView:
 
 
 def _is_outdated(layer: _Layer, began: int, version: bytes) -> bool:
-    """Whether a newer version was told after a call had begun that found this one."""
+    """Whether a newer version than the one that a call found was recorded after the call had begun."""
     return layer.told > began and _is_older(version, layer.held)
 
 
 def _is_older(version: bytes, held: bytes) -> bool:
-    """Whether both are of one incarnation, and the first is from before the second."""
+    """Whether both are of one incarnation, and the first is the older one."""
     return bool(version) and version[:-DIGITS] == held[:-DIGITS] and version < held

@@ -1,4 +1,7 @@
-"""Ledgers: what a handle has written and is not yet known to be durable.  Pure: no I/O."""
+"""Unflushed writes: what a handle has written and is not yet known to be durable.  Pure: no I/O.
+
+They are kept by scope and incarnation: only within the incarnation of a write is the flush watermark evidence for it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ class Noted(NamedTuple):
     exact: bool = False
     """Whether only this very revision shows it once Redis may have forgotten something.
 
-    It built on what was there.  Where Redis lost it, the same text is another's write, which built on the same.
+    The write built on an earlier value.  Where Redis lost it, the same text may be another write, which built on the
+    same.
     """
 
 
@@ -36,9 +40,9 @@ class UnflushedScope:
     place: Place
     incarnation: bytes
     revision: bytes = b""
-    """The latest of them."""
+    """The revision of the latest of them."""
     entries: dict[str, Noted] = field(default_factory=dict)
-    """The latest of each key."""
+    """The latest write of each key."""
     life: bytes = b""
     """The revision at which the session was created or deleted, if it was."""
     gone: bool = False
@@ -60,7 +64,7 @@ class UnflushedScope:
                 setattr(self, name, b"")
 
     def settled(self, state: FlushState) -> bool:
-        """Flushed through, in the incarnation of the writes (R11)."""
+        """Whether the flush watermark has passed the writes, in their incarnation (R11)."""
         return (
             state.incarnation == state.hash_incarnation == self.incarnation and state.flushed_through >= self.revision
         )
@@ -69,18 +73,18 @@ class UnflushedScope:
 class UnflushedWrites:
     """What one handle has written, by scope and incarnation.
 
-    Calls of one handle may be under way at once, and be answered in another order than Redis worked on them: whatever
+    Calls of one handle may be under way at once, and be answered in another order than Redis worked on them.  Whatever
     the order, what is remembered of a key, of the head and of a life is the latest by its revision.
     """
 
     def __init__(self, unsettled: set[UnflushedWrites] | None = None) -> None:
-        """No writes yet; in `unsettled` as long as it holds something."""
+        """No writes yet; a member of `unsettled` as long as it holds something."""
         self._pending: dict[bytes, dict[bytes, UnflushedScope]] = {}
-        """By hash and incarnation."""
+        """By the scope's hash, then by incarnation."""
         self._unsettled: set[UnflushedWrites] = set() if unsettled is None else unsettled
 
     def copied(self, unsettled: set[UnflushedWrites]) -> UnflushedWrites:
-        """The same writes, in `unsettled` as long as it holds something."""
+        """The same writes, in a record that is a member of `unsettled` as long as it holds something."""
         other = UnflushedWrites(unsettled)
         for one in self.pending():
             other._pending.setdefault(one.place.hash, {})[one.incarnation] = one
@@ -92,9 +96,10 @@ class UnflushedWrites:
         return bool(self._pending)
 
     def note(self, parts: Sequence[Part], written: Written, *, life: bool = False) -> None:
-        """Remember a write (`life`: a create of the first part's session); forget what the reply shows as flushed."""
+        """Record a write (`life`: a create of the first part's session); forget what the reply shows as flushed."""
         revision = written.revision
         for part, done in zip(parts, written.parts, strict=True):
+            # R16: `temp:` keys never reach SQL, so that nobody can wait for them.
             if part.temp or not done.changed:
                 continue
             same = self._of(part.place, done.incarnation)
@@ -102,6 +107,7 @@ class UnflushedWrites:
             if pending.revision and done.flushed_through >= pending.revision:
                 pending.entries.clear()
                 pending.life = pending.head = pending.whole = b""
+            # Nearly all writes are answered in order, and in one incarnation: those need no comparison with others.
             is_latest = revision >= pending.revision and len(same) == 1
             if is_latest or revision > pending.revision:
                 pending.revision = revision
@@ -112,6 +118,8 @@ class UnflushedWrites:
                     if result:
                         _clear(same, pending, revision)
                 elif text is not None:
+                    # R11: an increment, an append, an edit or an update with `if_revision` built on what was there
+                    # before.
                     exact = code in b"IA" or expected != ANY or part.if_revision != b""
                     noted = Noted(revision, fingerprint(text), exact)
                     if is_latest or _overtakes(same, pending, key, noted):
@@ -122,16 +130,17 @@ class UnflushedWrites:
                 self._drop_empty(same)
 
     def note_head(self, place: Place, written: Written) -> None:
-        """Remember a touch or a new title."""
+        """Record a touch or a new title."""
         same, pending = self._reached(place, written)
         if not _is_over(same, written.revision):
             pending.head = max(pending.head, written.revision)
         self._drop_empty(same)
 
     def note_delete(self, place: Place, written: Written) -> None:
-        """Remember the delete of a session."""
+        """Record the delete of a session."""
         same, pending = self._reached(place, written)
         revision = written.revision
+        # What was written before the delete is dead with it, whether or not it was flushed.
         for one in same.values():
             one.forget(revision, ("head", "whole", "life"))
         if revision > pending.life:
@@ -139,11 +148,11 @@ class UnflushedWrites:
         self._drop_empty(same)
 
     def pending(self) -> list[UnflushedScope]:
-        """What is not known to be durable now, unmoved by what is written from now on."""
+        """A copy of what is not known to be durable now; later writes do not change it."""
         return [replace(one, entries=dict(one.entries)) for same in self._pending.values() for one in same.values()]
 
     def forget(self, settled: UnflushedScope) -> None:
-        """Forget what `settled` says is durable; keep what it does not have, written since or only now answered."""
+        """Forget what `settled` says is durable; keep what it does not have, written since or answered only now."""
         same = self._pending.get(settled.place.hash, {})
         now = same.get(settled.incarnation)
         if now is None:
@@ -176,7 +185,7 @@ class UnflushedWrites:
             self._unsettled.discard(self)
 
     def _of(self, place: Place, incarnation: bytes) -> dict[bytes, UnflushedScope]:
-        """By incarnation, this one among them."""
+        """The writes to a scope by incarnation, with an entry for this one."""
         if not self._pending:
             self._unsettled.add(self)
         same = self._pending.setdefault(place.hash, {})
@@ -186,7 +195,8 @@ class UnflushedWrites:
 
 
 def _clear(same: Mapping[bytes, UnflushedScope], pending: UnflushedScope, revision: bytes) -> None:
-    """All keys were cleared: what was written to them before does not matter, in whatever incarnation it was."""
+    """All keys were cleared: earlier writes to them do not matter any more, in whatever incarnation they were made."""
+    # A clear ends what is below its own revision: keys that the same call sets bear that revision, and live.
     whole = encode_revision(decode_revision(revision) - 1)
     if _is_over(same, revision) or any(one.whole >= whole for one in same.values() if one is not pending):
         return
@@ -203,9 +213,9 @@ def _is_over(same: Mapping[bytes, UnflushedScope], revision: bytes) -> bool:
 
 
 def _overtakes(same: Mapping[bytes, UnflushedScope], pending: UnflushedScope, key: str, noted: Noted) -> bool:
-    """Whether no later write of the key was noted; what it overtakes in other incarnations does not matter any more.
+    """Whether no later write of the key was recorded; what it overtakes in other incarnations does not matter any more.
 
-    What was set anew does not depend on what was there; what built on it is shown by itself alone.
+    A value that was set does not depend on the earlier one; a write that built on it is shown by itself alone.
     """
     revision = noted.revision
     for one in same.values():
@@ -220,7 +230,7 @@ def _overtakes(same: Mapping[bytes, UnflushedScope], pending: UnflushedScope, ke
 
 
 def fingerprint(text: bytes) -> bytes:
-    """The text itself if it is short, else something that only the same text has."""
+    """The text itself if it is short, else a digest of it."""
     return text if len(text) < _DIGEST_FROM else b"\0" + blake2b(text, digest_size=16).digest()
 
 
