@@ -1,4 +1,5 @@
-"""Batches: many sessions' reads and writes, noted first and then sent at once, so that they share round trips."""
+"""Batches: many sessions' reads and writes are recorded first and then sent together, so that they share round
+trips."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ T = TypeVar("T")
 _AT_ONCE = 64
 """Calls of one batch that are under way at the same time.
 
-More make no round trip cheaper, and where sessions are cold each waits longer for SQL, within its time-out.
+With more, no round trip gets cheaper, and where sessions are cold each waits longer for SQL, within its time-out.
 """
 _NEW = "has not begun: use it by async with"
 
@@ -35,21 +36,20 @@ _NEW = "has not begun: use it by async with"
 class Batch:
     """Calls that are made together: ``async with cache.batch() as batch:``.
 
-    A call is noted, and made when the block ends without an error; what it returns is asked of its `Pending` then.
-    Calls on one session, namespace or shared scope are made in the order in which they were noted, those on different
-    ones side by side.  Each is a call of its own, which may fail alone; what must happen together or not at all is
-    one `update`.
+    A call is recorded, and made when the block ends without an error; its `Pending` has the result then.  Calls on one
+    session, namespace or shared scope are made in the order in which they were recorded, those on different ones side
+    by side.  Each is a call of its own, which may fail alone; what must happen together or not at all is one `update`.
     """
 
     def __init__(self, cache: SessionCache, *, check: bool) -> None:
         self._cache = cache
         self._check = check
         self._noted: dict[object, list[Pending[Any]]] = {}
-        """By the scope that they are on."""
+        """The recorded calls by the scope that they are on."""
         self._order: list[Pending[Any]] = []
         self._state = _NEW
 
-    # ---- noting
+    # ---- recording
 
     @overload
     def on(self, handle: Session) -> SessionCalls: ...
@@ -58,7 +58,11 @@ class Batch:
     @overload
     def on(self, handle: Scope) -> BatchCalls[Scope]: ...
     def on(self, handle: Handle) -> BatchCalls[Any]:
-        """The calls on a session, namespace or shared scope of this cache.  ConfigurationError for anything else."""
+        """The calls on a session, namespace or shared scope of this cache.
+
+        Raises:
+            ConfigurationError: The handle is none of these, or is of another cache.
+        """
         if not isinstance(handle, Handle) or handle._tiers is not self._cache._tiers:
             raise ConfigurationError("a batch is for sessions, namespaces and scopes of its own cache")
         lane = handle._places()[handle._own].hash
@@ -133,7 +137,7 @@ class Batch:
     # ---- sending
 
     def _begin(self) -> None:
-        """Note calls from now on.  ConfigurationError for a batch that was used already."""
+        """Record calls from now on.  ConfigurationError for a batch that was used already."""
         if self._state != _NEW:
             raise ConfigurationError(f"this batch {self._state or 'has begun already: it has one block'}")
         self._state = ""

@@ -1,4 +1,4 @@
-"""The calls of a batch on one handle: each is checked and noted now, and made when the block of the batch ends."""
+"""The calls of a batch on one handle: each is checked and recorded now, and made when the block of the batch ends."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ from sessioncache.session import Session
 H = TypeVar("H", bound=Handle)
 
 Note = Callable[[Callable[[], Awaitable[Any]]], Pending[Any]]
-"""Notes a call that is made later."""
+"""Records a call that is made later."""
 
 
 class BatchCalls(Generic[H]):
     """The calls of a batch on one session, namespace or shared scope.
 
-    Arguments are taken as they are when the call is noted; InvalidNameError, InvalidValueError and LimitExceededError
-    for those that cannot be used are raised there.
+    Arguments are taken as they are when the call is recorded; those that cannot be used raise there and then.
+
+    Raises:
+        InvalidNameError: A name or key cannot be used.
+        InvalidValueError: A value is not exactly a JSON value.
+        LimitExceededError: The call is larger than one of the documented limits.
     """
 
     __slots__ = ("_handle", "_note")
@@ -42,7 +46,7 @@ class BatchCalls(Generic[H]):
         return self._note(lambda: self._handle.get(key, default))
 
     def refresh(self) -> Pending[None]:
-        """See `Session.refresh`; the state is the handle's."""
+        """See `Session.refresh`; the new state is in the handle."""
         return self._note(self._handle.refresh)
 
     def set(self, key: str, value: Json) -> Pending[int]:
@@ -128,12 +132,12 @@ class NamespaceCalls(BatchCalls[Namespace]):
 
 
 def kept_values(mapping: Mapping[str, Json], check_key: Callable[[object], object]) -> dict[str, Json]:
-    """Values by their keys, both checked, unmoved by what the caller does to them from now on."""
+    """Values by their keys, both checked, as copies that later changes by the caller do not reach."""
     return _measured(mapping, check_key)[0]
 
 
 def _measured(mapping: Mapping[str, Json], check_key: Callable[[object], object]) -> tuple[dict[str, Json], int]:
-    """The same, and the bytes of JSON that the values have."""
+    """The same, and the bytes of JSON of the values."""
     kept: dict[str, Json] = {}
     size = 0
     for key, value in check_mapping("what is set", mapping).items():
@@ -145,7 +149,7 @@ def _measured(mapping: Mapping[str, Json], check_key: Callable[[object], object]
 
 
 def kept_value(key: str, value: Json) -> Json:
-    """A value, checked, unmoved by what the caller does to it from now on (R19)."""
+    """A value, checked, as a copy that later changes by the caller do not reach (R19)."""
     return _unmoved(value, encode_value(key, value))
 
 

@@ -1,4 +1,4 @@
-"""Pending results: what a call of a batch comes to, there once the block of the batch has ended."""
+"""Results of batches: what a call of a batch returned, once the block of the batch has ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Pending(Generic[T]):
-    """The result of a call of a batch, there once the block has ended."""
+    """The result of a call of a batch, available once the block has ended."""
 
     __slots__ = ("_call", "_error", "_state", "_value")
 
@@ -23,13 +23,21 @@ class Pending(Generic[T]):
 
     @property
     def error(self) -> Exception | None:
-        """Why the call failed; None where it did not.  ConfigurationError where it was not made."""
+        """Why the call failed; None if it did not.
+
+        Raises:
+            ConfigurationError: The call was not made: the block has not ended, or ended with an error.
+        """
         if self._state:
             raise ConfigurationError(f"this batch {self._state}")
         return self._error
 
     def result(self) -> T:
-        """What the call returned; its error is raised where it failed.  ConfigurationError where it was not made."""
+        """What the call returned; its error is raised if it failed.
+
+        Raises:
+            ConfigurationError: The call was not made: the block has not ended, or ended with an error.
+        """
         if self.error is not None:
             raise self.error
         return self._value  # type: ignore[return-value]

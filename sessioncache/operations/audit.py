@@ -1,4 +1,4 @@
-"""Comparing samples of both tiers, and having put right what is found amiss."""
+"""The audit: samples of both tiers are compared, and what differs is marked for revalidation."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _IDENTITY = (Field.ORG, Field.APP, Field.USER, Field.SESSION, Field.NAMESPACE, F
 
 
 async def compare(tiers: Tiers, bucket: int, member: str) -> bool:
-    """Compare one clean hot scope with SQL; whether they agree (or it is not hot, or dirty: then nothing is known).
+    """Compare one clean hot scope with SQL; False if they differ (True also if it is not hot, or dirty: nothing is
+    known then).
 
-    Where they differ it is flagged for revalidation, and pinned until then.
+    Where they differ the scope is marked for revalidation, and pinned until then.
     """
     place = tiers.backlog.place(bucket, member)
     content = await _clean(tiers, place)
@@ -63,20 +64,20 @@ async def _is_orphan(tiers: Tiers, place: Place, content: Content, stored: Store
     """Whether a namespace belongs to a life of its session that is over: nobody can reach it."""
     host = tiers.layout.host(place, place.ref.holder)
     birth, deleted = await tiers.keyspace.life(host)
-    if birth is None:  # of a session that is not hot SQL knows everything
+    if birth is None:  # SQL knows everything of a session that is not hot
         birth, deleted = encode_revision(stored.head.birth), stored.head.deleted
     return deleted or birth != content.head.get(Field.BIRTH)
 
 
 async def _is_ahead(tiers: Tiers, place: Place) -> bool:
-    """Whether a namespace's session is dirty: SQL may not know of the life that both are of."""
+    """Whether a namespace's session is dirty: SQL may not know yet of the life that both belong to."""
     if not place.ref.holder:
         return False
     return await tiers.keyspace.is_dirty(tiers.layout.host(place, place.ref.holder))
 
 
 async def _clean(tiers: Tiers, place: Place) -> Content | None:
-    """What a scope holds; None where it is not hot, dirty, or to be settled first."""
+    """What a scope holds; None where it is not hot, dirty, or has to be revalidated first."""
     try:
         return await tiers.hot.peek(place)
     except (Unready, Gone):
@@ -99,7 +100,7 @@ def _hot_lacks(content: Content, stored: StoredScope) -> bool:
 
 
 def _updated(content: Content) -> int:
-    """When a session's head changed last; 0 for another scope's, as in SQL."""
+    """When a session's head last changed; 0 for another scope's, as in SQL."""
     return _revision(content, Field.UPDATED)
 
 
@@ -115,6 +116,6 @@ def _is_news(content: Content, row: Entry) -> bool:
 
 
 def _identified(ref: ScopeRef, content: Content) -> ScopeRef:
-    """With the identity that its head tells."""
+    """The scope with the identity that its head names."""
     org, app, user, session, namespace, holder = (content.head.get(name, b"").decode() for name in _IDENTITY)
     return replace(ref, org=org, app=app, user=user, session=session, namespace=namespace, holder=holder)

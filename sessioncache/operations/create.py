@@ -1,4 +1,4 @@
-"""Creating a session: the id must be free in both tiers, the initial state is part of the same step."""
+"""Creating a session: the id must be free in both tiers, and the initial state is written in the same step."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class Creation:
         return zip(self._parts, written.parts, strict=True)
 
     async def _read(self, created: Session) -> None:
-        """Somebody wrote what the session shares between the step that created it and the reading behind it."""
+        """Read again, since somebody wrote a shared scope between the step that created the session and the reading
+        after it."""
         try:
             await created.refresh()
         except (HotTierUnavailableError, DurableTierUnavailableError, DamagedValueError) as error:
@@ -86,7 +87,7 @@ class Creation:
 
 
 def _parts(places: SessionPlaces, state: Mapping[str, Json]) -> dict[KeyScope, Part]:
-    # The shared scopes are parts in any case: no session comes into being whose state could not be read.
+    # The shared scopes are parts in any case: no session is created whose state could not be read.
     operations: dict[KeyScope, list[Operation]] = {KeyScope.SESSION: [], **{scope: [] for scope in _SHARED}}
     for key, value in state.items():
         scope, name = split_key(key)
@@ -104,7 +105,7 @@ def _parts(places: SessionPlaces, state: Mapping[str, Json]) -> dict[KeyScope, P
 
 
 def _check_limits(operations: Mapping[KeyScope, Sequence[Operation]]) -> None:
-    """What is private comes in pieces, if it is much; what is shared, or `temp:`, has to go into one script."""
+    """Private keys may be stored in pieces, if they are many; shared and `temp:` keys have to fit into one script."""
     check_call([changes for scope, changes in operations.items() if scope is not KeyScope.SESSION])
     own = operations[KeyScope.SESSION]
     if len(own) > MAX_SCOPE_KEYS or size_of([own]) > MAX_SCOPE_BYTES:

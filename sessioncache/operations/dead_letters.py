@@ -1,4 +1,4 @@
-"""Dead letters: entries that the database refuses; listed, retried, or given up for what SQL has (R10)."""
+"""Dead letters: entries that the database refuses; listed, retried, or dropped in favour of what SQL has (R10)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sessioncache.primitives.scopes import ScopeKind, ScopeRef, hash_id
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One entry, or head, that the database refuses; its value is not told."""
+    """One entry, or head, that the database refuses; its value is not included."""
 
     id: str
     scope: str
-    """session, namespace, user or app."""
+    """``session``, ``namespace``, ``user`` or ``app``."""
     org: str
     app: str
     user: str
@@ -36,9 +36,9 @@ class DeadLetter:
     reason: str
     """The driver's error class and SQLSTATE."""
     bytes: int
-    """Size of the value."""
+    """Bytes of the value."""
     head: bool = False
-    """Whether it is the scope's own record (names, title, counters) that is refused, hence all of the scope."""
+    """Whether it is the head of the scope (names, title, counters) that is refused, and with it the whole scope."""
 
 
 class DeadLetterQueue:
@@ -48,7 +48,7 @@ class DeadLetterQueue:
         self._tiers = tiers
         self._letters = DeadLetters(tiers.link, tiers.layout)
         self.deletions: list[str] = []
-        """Dropped letters whose keys SQL never had: their deletion is written, and may be refused as well."""
+        """Dropped dead letters whose keys SQL never had: their deletion is written, and may be refused as well."""
 
     async def list(self) -> list[DeadLetter]:
         """All of them, oldest first."""
@@ -56,14 +56,14 @@ class DeadLetterQueue:
         return sorted((_told(one) for one in raw), key=lambda letter: letter.refused_at)
 
     async def retry(self, letter_id: str) -> bool:
-        """Have the entry, or head, flushed again; False if there is no such letter."""
+        """Have the entry, or head, flushed again; False if there is no such dead letter."""
         raw = await self._find(letter_id)
         return raw is not None and await self._letters.retry(_place(self._tiers, raw), raw.field)
 
     async def drop(self, letter_id: str) -> bool:
-        """Set the entry back to what SQL has; False if there is no such letter, or it was written again meanwhile.
+        """Set the entry back to what SQL has; False if there is no such dead letter, or it was written again meanwhile.
 
-        Of a head: the whole scope, with the namespaces of a session, since SQL has taken nothing of it.
+        For a head: drop the whole scope, with the namespaces of a session, since SQL has accepted nothing of it.
         """
         raw = await self._find(letter_id)
         if raw is None:

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class Unused(NamedTuple):
-    """That a session may be deleted only if it has not been in use since."""
+    """The condition that a session has not been in use since it was found unused."""
 
     since: int
-    """A revision."""
+    """A revision: the session must not have been in use after it."""
     head: int
-    """The revision that its head had in SQL when it was found to be unused."""
+    """The revision that its head had in SQL when it was found unused."""
 
 
 class Deletion:
     """One attempt to delete a session of whatever life."""
 
     def __init__(self, tiers: Tiers, place: Place, unused: Unused | None = None) -> None:
-        """`unused`: delete only what has not been in use, and is durable."""
+        """`unused`: delete the session only if it has not been in use, and is durable."""
         self._tiers = tiers
         self._place = place
         self._unused = unused
@@ -43,7 +43,7 @@ class Deletion:
                 return outcome
 
     async def _delete_cold(self) -> Deleted | None:
-        """Put a tombstone where nothing is hot, under the token under which SQL showed the session."""
+        """Write a tombstone where nothing is hot, under the token under which SQL showed the session."""
         found = await self._tiers.hydrator.find(self._place)
         if found is None:
             return None

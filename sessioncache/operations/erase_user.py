@@ -1,12 +1,13 @@
 """Erasing a user: all that there is goes from both tiers, while others go on writing.
 
-First the user's scope is stamped, so that no session can be created beside the erasure and nothing new is let in for
-a while.  Then the sessions go, some at a time: they are deleted hot; SQL is told, in transactions under the fence, and
+First the user's scope is stamped, so that no session can be created beside the erasure, and writes are refused for a
+while.  Then the sessions go, some at a time: they are deleted hot; SQL erases them in transactions under the fence, and
 keeps tombstones without a readable identity; Redis drops what it still has.  At last the same is done to the user's
-scope.  What has lost its name is not found again, so that an erasure that broke off goes on where it was.
+scope.  A session whose names were erased is not found again, so that an erasure that was interrupted continues where it
+stopped.
 
-Nothing is searched for but by an index.  A session is hot only if SQL has its head, or the index of unflushed sessions
-has it; a namespace, if it is among the namespaces of its bucket.
+Nothing is found by a scan, only by an index.  A session is hot only if SQL has its head, or the index of unflushed
+sessions has it; a namespace, if it is among the namespaces of its bucket.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 GRACE = 60.0
-"""Seconds after the erasure for which nothing new of the user is let in: no call that is on its way takes longer."""
+"""Seconds after the erasure for which writes of the user are refused: no call that was sent before takes longer."""
 _ROUNDS = 5
 _PIECE = 256
 """Sessions that one transaction erases."""
 _AT_ONCE = 64
-"""Scopes that are deleted or dropped at once."""
+"""Scopes that are deleted or dropped at the same time."""
 _ROWS = 5_000
-"""Rows that one transaction takes out."""
+"""Rows that one transaction removes."""
 _LOOKED_AT = 500
 """Namespaces of one exchange in the search for those of the user."""
 _RESTAMP = 16
-"""Pieces after which the time for which nothing is let in begins anew."""
+"""Parts of the sessions after which the scope is stamped anew, which extends the time for which writes are refused."""
 _TIMEOUT = 30.0
 """Seconds a transaction may take."""
 
@@ -72,7 +73,7 @@ class Erasure:
         """Sessions that Redis could not drop yet."""
 
     async def run(self) -> ErasureReport:
-        """Erase until nothing is left; may be repeated at any time, and then goes on with what is left."""
+        """Erase until nothing is left; may be repeated at any time, and then continues with what is left."""
         for _ in range(_ROUNDS):
             try:
                 if await self._round():
@@ -83,7 +84,7 @@ class Erasure:
         raise DurableTierUnavailableError("Redis or its place in SQL kept changing during the erasure: call it again")
 
     async def _round(self) -> bool:
-        """Whether nothing is left."""
+        """Make one pass; whether nothing is left."""
         stamp = await self._stamp()
         self._entries += stamp.living
         pieces = 0
@@ -93,7 +94,7 @@ class Erasure:
                 stamp = await self._stamp()
                 logger.info("erasing a user: %d sessions so far", self._sessions)
             await self._erase(piece, stamp)
-        stamp = await self._stamp()  # the time for which nothing is let in begins anew
+        stamp = await self._stamp()  # the time for which writes are refused begins anew
         await self._tell(stamp, [])
         own = await self._scrub([(self._user, decode_revision(stamp.revision))])
         others = [found async for found in self._erased()] + [(place, LARGEST) async for place in self._hot_spaces()]
@@ -103,7 +104,7 @@ class Erasure:
         return await self._tiers.perform(self._try_stamp)
 
     async def _try_stamp(self) -> Stamp:
-        """Also where the scope is not hot, without loading it, and when Redis has no memory left."""
+        """Stamp the scope, also where it is not hot, without loading it, and when Redis has no memory left."""
         while True:
             try:
                 return await self._tiers.hot.erase(self._user, GRACE)
@@ -116,8 +117,8 @@ class Erasure:
                     return await self._tiers.hot.erase(self._user, GRACE, found.token, found.stored)
 
     async def _pieces(self) -> AsyncIterator[list[ScopeRef]]:
-        """The sessions of the user, whichever tier has them, those that are deleted already too."""
-        # Redis is looked at first: what leaves it meanwhile has come to SQL before.
+        """The sessions of the user, whichever tier has them, including those that are deleted already."""
+        # Redis is read first: what leaves it meanwhile has reached SQL before.
         user, durable = self._user.ref, self._tiers.durable
         found = await self._tiers.perform(lambda: self._tiers.hot.unflushed("u", user.id, [user.bucket]))
         hot = {one.id: one for one in self._left} | {one.scope_id: self._session(one.head.session) for one in found}
@@ -127,7 +128,7 @@ class Erasure:
         before: list[ScopeRef] = []
         while True:
             named = await self._tiers.perform(lambda: durable.named(user, _PIECE))
-            if not named or named == before:  # those that could not be erased are for the next round
+            if not named or named == before:  # those that could not be erased are left for the next round
                 self._left += named
                 return
             yield named
@@ -143,7 +144,7 @@ class Erasure:
         owned = await self._tiers.perform(lambda: durable.owned(sessions))
         tombstones = [one for one in await _all(map(self._delete, owned)) if one is not None]
         while await self._tiers.perform(lambda: durable.erase_rows(sessions, _ROWS)) == _ROWS:
-            pass  # a session may have more rows than one transaction should take out
+            pass  # a session may have more rows than one transaction should remove
         await self._tell(stamp, tombstones)
         known = {one.session.id: one.revision for one in tombstones}
         kept = await self._scrub((self._tiers.layout.place(one), known.get(one.id, 0)) for one in sessions)
@@ -161,14 +162,14 @@ class Erasure:
         place = self._tiers.layout.place(owned.session)
         try:
             deleted = await self._tiers.perform(Deletion(self._tiers, place).attempt)
-        except Gone:  # at 0 it is no news to SQL, but its names go
+        except Gone:  # at 0 it changes nothing in SQL but the names
             return Tombstone(owned.session, 0)
         if deleted.existed:
             self._count(owned, deleted)
         return Tombstone(owned.session, decode_revision(deleted.written.revision)) if deleted.written else None
 
     def _count(self, owned: Owned, deleted: Deleted) -> None:
-        """What was hot is counted there, since SQL may lack some of it."""
+        """Count what was deleted, by the hot tier where the session was hot, since SQL may lack some of it."""
         spaces = {**{n: c for n, c in owned.entries.items() if n}, **deleted.namespaces}
         plain = owned.entries.get("", 0) if deleted.living is None else deleted.living
         self._sessions += 1
@@ -177,7 +178,7 @@ class Erasure:
     async def _scrub(self, scopes: Iterable[tuple[Place, int]]) -> list[ScopeRef]:
         """Drop what Redis still has of scopes that are dead up to a revision; those that had to be kept.
 
-        A namespace is reached only through its session, and that one is gone.
+        A namespace is reached only through its session, which is gone.
         """
 
         async def scrub(place: Place, revision: int) -> ScopeRef | None:
@@ -187,7 +188,7 @@ class Erasure:
         return [one for one in await _all(scrub(*scope) for scope in scopes) if one is not None]
 
     async def _erased(self) -> AsyncIterator[tuple[Place, int]]:
-        """What is hot, and clean, of sessions that were erased before: Redis may have come back from an older file."""
+        """Hot and clean sessions that were erased before: Redis may have come back from an older file."""
         after, user = "", self._user.ref
         while True:
             read = partial(self._tiers.durable.erased, user, after, _LOOKED_AT)
@@ -210,7 +211,7 @@ class Erasure:
                 return
 
     async def _of_user(self, members: Sequence[str]) -> list[Place]:
-        """Those of some scopes of the bucket that are the user's."""
+        """Those of some scopes of a bucket that are the user's."""
         user, layout = self._user.ref, self._tiers.layout
         with within(self._tiers.settings.timeout):
             found = await self._tiers.keyspace.names([(user.bucket, member) for member in members])

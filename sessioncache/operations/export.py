@@ -17,11 +17,11 @@ from sessioncache.primitives.session_info import SessionInfo, info_of
 from sessioncache.primitives.values import readable
 
 FORMAT = 1
-"""The version of the form that exports have."""
+"""The version of the format of exports."""
 
 
 class Private(NamedTuple):
-    """What is private to a session, as one atomic step read it."""
+    """What is private to a session, as read in one atomic step."""
 
     own: Content
     namespaces: dict[str, Content]
@@ -29,7 +29,7 @@ class Private(NamedTuple):
     beside: list[Content]
     """Other scopes that were asked for."""
     complete: bool
-    """Whether all namespaces are there: not those that only SQL knew, if it was away."""
+    """Whether all namespaces are included: where SQL was away, those that only SQL knew are not."""
 
 
 async def read_private(
@@ -37,7 +37,7 @@ async def read_private(
 ) -> Private:
     """A session of any life, or of `birth`, with its namespaces, and other scopes in the same step.  Gone.
 
-    `partly`: where SQL is away, without the namespaces that only SQL may know.
+    `partly`: where SQL is away, do without the namespaces that only SQL may know.
     """
     spaces = await tiers.perform(lambda: tiers.forking.spaces(place, birth))
     stored: list[str] | None = []
@@ -53,7 +53,7 @@ async def read_private(
 
 
 async def _stored_namespaces(tiers: Tiers, place: Place, *, partly: bool) -> list[str] | None:
-    """The namespaces that SQL knows; None: it is away, and that is fine."""
+    """The namespaces that SQL knows; None: SQL is away, and `partly` accepts that."""
     try:
         return list(await tiers.perform(lambda: tiers.durable.namespaces(place.ref)))
     except DurableTierUnavailableError:
@@ -85,7 +85,7 @@ def told_of(info: SessionInfo) -> dict[str, Any]:
 
 
 async def export_scope(tiers: Tiers, place: Place) -> dict[str, Any]:
-    """The keys of a shared scope with their values as `state`, and, if any, those that were left out as `damaged`."""
+    """The keys of a shared scope with their values as `state`, and those that were left out, if any, as `damaged`."""
     (content,) = await tiers.perform(lambda: tiers.hot.read([Wanted(place)]))
     state, damaged = readable(content.entries, "")
     return {"state": state, **({"damaged": damaged} if damaged else {})}

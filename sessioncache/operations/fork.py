@@ -26,7 +26,7 @@ class Forker:
     """One fork of one life of a session."""
 
     def __init__(self, tiers: Tiers, parent: Place, birth: bytes, new_id: str | None, lease: bytes = b"") -> None:
-        """Of the session at `parent`, in any life where `birth` is empty; `lease`: see Handle."""
+        """Fork the session at `parent`, in any life if `birth` is empty; `lease`: see Handle."""
         self._tiers = tiers
         self._parent = parent
         self._birth = birth
@@ -36,13 +36,13 @@ class Forker:
         self.child = tiers.layout.place(session_ref(tiers.settings.buckets, ref.org, ref.app, ref.user, name))
         self._vacancy = IdReservation(tiers, self.child, generated=new_id is None)
         n, place = tiers.settings.buckets, tiers.layout.place
-        # No session comes into being whose state could not be read.
+        # No session is created whose state could not be read.
         self._shared = [place(user_ref(n, ref.org, ref.app, ref.user)), place(app_ref(n, ref.org, ref.app))]
         self._namespaces: list[str] = []
         self._is_large = False
         """Whether the parent is too large for one script."""
         self._stored: list[Birth] = []
-        """What was stored of it in pieces then."""
+        """What was stored of it in pieces, if so."""
 
     async def run(self) -> Written:
         """Fork; the revision of the write is the new session's birth.
@@ -93,8 +93,9 @@ class Forker:
                 ensure_time_left()
 
     async def _in_pieces(self, fork: Fork, token: bytes, known: bytes) -> Written | Refused:
-        """Read the parent with its namespaces, as they are at one moment, and fork what is stored in pieces of it."""
-        # Nothing is read for an id that is not free, or not known to be.
+        """Read the parent with its namespaces, as they are at one moment, and fork from the pieces that are stored of
+        it."""
+        # Checked first: nothing is read for an id that is not free, or not known to be free.
         await find_birth(self._tiers.link, self.child, token, known)
         wanted = [Wanted(self._parent, birth=fork.spaces.birth), *(Wanted(one) for one, _ in fork.pairs)]
         own, *spaces = [one for one in await self._tiers.hot.read_large(wanted) if one is not None]
@@ -111,7 +112,7 @@ class Forker:
         return self._tiers.layout.place(namespace_ref(session, name))
 
     async def note(self, writes: UnflushedWrites, written: Written) -> None:
-        """Record as unflushed what has to become durable: what the fork wrote is told apart by its revision.  Gone."""
+        """Record as unflushed what has to become durable: the fork's own writes are those of its revision.  Gone."""
         for place, texts in self._stored or await self._copied(written.revision):
             part = Part(place, [Operation(Code.SET, key, text) for key, text in texts.items()])
             if part.operations or place is self.child:
@@ -119,7 +120,7 @@ class Forker:
                 writes.note([part], Written(written.revision, [done]), life=place is self.child)
 
     async def _copied(self, birth: bytes) -> list[Birth]:
-        """What the script copied, as far as it was not written since.  Gone."""
+        """What the script copied, as far as it has not been written since.  Gone."""
         places = [self.child, *(self._space(self.child.ref, name) for name in self._namespaces)]
         wanted = [Wanted(place, birth=birth if place is self.child else b"") for place in places]
         contents = await self._tiers.perform(lambda: self._tiers.hot.read(wanted))
@@ -127,5 +128,5 @@ class Forker:
 
 
 def _texts(content: Content, revision: bytes = b"") -> dict[str, bytes]:
-    """The texts of all keys, or of those that bear a revision."""
+    """The texts of all keys, or of those that have this revision."""
     return {key: value[DIGITS:] for key, value in content.entries.items() if value.startswith(revision)}

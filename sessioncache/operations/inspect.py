@@ -23,39 +23,39 @@ class Size(NamedTuple):
 
     keys: int
     bytes: int
-    """Of the values as JSON text."""
+    """Bytes of the values as JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """One session, looked at from outside."""
+    """One session, as an operator sees it."""
 
     info: SessionInfo
     revision: int
-    """Of the session's own keys."""
+    """The revision of the session's own keys."""
     hot: bool
-    """Whether it was in Redis before it was looked at."""
+    """Whether it was in Redis before it was inspected."""
     dirty: bool
     """Whether SQL lacks something of it."""
     refused: int
-    """Entries of its own that the database refuses: they wait for `sessioncache dead`."""
+    """Entries of its own that the database refuses: they are listed by `sessioncache dead list`."""
     lease: float | None
     """Seconds that its run lease lasts yet; None: nobody holds it."""
     size: Size
-    """Of the session's own keys."""
+    """The size of the session's own keys."""
     state: Mapping[str, Any]
     """The session's own keys with their values, sorted by key."""
     namespaces: Mapping[str, Size]
     complete: bool
-    """Whether all namespaces are there: not those that only SQL knows, while it is away."""
+    """Whether all namespaces are included: while SQL is away, those that only SQL knows are not."""
     damaged: Sequence[str]
-    """Keys of its own, and shared ones with their prefix, that are left out: what is stored of them is no JSON text."""
+    """Keys whose stored value is no JSON text, and that are left out: its own, and shared ones with their prefix."""
     shared: Mapping[str, Mapping[str, Any]] | None
-    """``user`` and ``app``: the keys that it shares; None where they were not asked for."""
+    """``user`` and ``app``: the shared keys with their values; None where they were not asked for."""
 
 
 async def inspect_session(tiers: Tiers, places: SessionPlaces, *, shared: bool = False) -> Inspection:
-    """A session of any life with its own keys and the sizes of its namespaces; `shared`: and what it shares.
+    """A session of any life with its own keys and the sizes of its namespaces; `shared`: with the shared keys, too.
 
     It is loaded into Redis where it is not there, as by every reading.  Gone.
     """

@@ -1,9 +1,10 @@
-"""Lists of sessions: what SQL does not have yet, read first, merged with indexed pages of SQL (DESIGN §5).
+"""Lists of sessions: heads that SQL does not have yet, read first, merged with indexed pages of SQL.
 
-Hot first, so that a session is in one of the readings whatever is flushed between them: it leaves the unflushed ones
-only after SQL has it.  Of the two heads of a session the one with the larger revision counts, a tombstone too.  SQL's
-rows are read in the order of the list, so that down to the last row read nothing is missing: beyond that frontier
-nothing is shown.  Rows that an unflushed head has superseded are dropped, and more are read in their place.
+Hot first, so that a session is in one of the two readings whatever is flushed between them: it leaves the index of
+unflushed sessions only after SQL has it.  Of the two heads of a session the one with the larger revision counts, also
+if it is a tombstone.  SQL's rows are read in the order of the list, so that nothing is missing down to the last row
+read, the *frontier*; nothing is shown beyond it.  Rows that an unflushed head supersedes are dropped, and more are read
+in their place.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Listing:
 
 
 class _Merging:
-    """One page in the making."""
+    """One page while it is being merged."""
 
     def __init__(self, order: Order, after: Position | None, unflushed: Sequence[Unflushed]) -> None:
         self._order = order
@@ -98,7 +99,7 @@ class _Merging:
         self.is_end = False
 
     def add(self, rows: Sequence[StoredHead], *, is_end: bool) -> None:
-        """Take the rows that follow the frontier."""
+        """Add the rows that follow the frontier."""
         for row in rows:
             hot = self._hot.get(row.scope_id)
             if hot is None or hot.revision < row.head.revision:
@@ -108,7 +109,7 @@ class _Merging:
             self.frontier = _position(rows[-1], self._order)
 
     def settled(self) -> list[LocalView]:
-        """What is known down to the frontier, in the order of the list."""
+        """What is complete, down to the frontier, in the order of the list."""
         known = list(self._found.values())
         if not self.is_end:
             end = self.frontier.place if self.frontier else None
@@ -117,7 +118,7 @@ class _Merging:
 
 
 async def find(tiers: Tiers, org: str, app: str | None, session_id: str) -> list[SessionInfo]:
-    """The living sessions of one org (one app, if given) that bear an id, by app and user."""
+    """The living sessions of one org (one app, if given) that have an id, by app and user."""
     check_name("a session id", session_id)
     shared = bare_id(org, session_id)
     unflushed = await read_unflushed(tiers, "bare", shared, range(tiers.settings.buckets))
@@ -134,7 +135,7 @@ _INDEXES = {"user": "u", "app": "a", "org_user": "w", "org": "o", "bare": "b"}
 
 
 async def read_unflushed(tiers: Tiers, kind: str, index_id: str, buckets: Sequence[int]) -> list[Unflushed]:
-    """The sessions of which SQL does not have the latest head yet, tombstones too."""
+    """The sessions whose latest head SQL does not have yet, tombstones included."""
     found = await tiers.perform(lambda: tiers.hot.unflushed(_INDEXES[kind], index_id, buckets))
     doubtful = [one.scope_id for one in found if one.doubtful]
     if not doubtful:

@@ -1,4 +1,7 @@
-"""After SQL came back older (a restored backup, a standby that lagged): everything hot is flushed again (R18)."""
+"""Reflush: after SQL came back older (a restored backup, a standby that lagged) everything hot is flushed again (R18).
+
+To *stamp* a scope is to write everything that lives in it anew at one revision above all that SQL has.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,18 @@ from sessioncache.primitives.scopes import ScopeKind
 logger = logging.getLogger(__name__)
 
 _TURN, _A_TURN = "restore", 60.0
-"""Who stamps everything has the turn for so many seconds, again and again; where it is killed another takes over."""
+"""The process that stamps everything takes the turn again and again for so many seconds; if it is killed, another takes
+over."""
 _ROUNDS = 20
 _PAUSE = 0.1
-"""Seconds between two rounds over scopes that others were at."""
+"""Seconds between two rounds over scopes that others were working on."""
 _SETTLING = 30.0
 """Seconds that some hundred scopes may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remarked:
-    """What was marked."""
+    """How much was marked."""
 
     scopes: int
     entries: int
@@ -38,12 +42,12 @@ class Remarked:
 async def remark_everything(tiers: Tiers, *, adopted: bool = False) -> Remarked:
     """Stamp everything that lives hot above all that SQL has, and mark it as dirty.
 
-    Every bucket gets a new incarnation first, so that what was flushed to the database as it was counts as evidence for
-    nothing any more, and nobody installs what was read of it before.  `adopted`: SQL knows no incarnation yet.
+    Every bucket gets a new incarnation first: then nothing that was flushed to the database before counts as evidence
+    any more, and nobody installs what was read of it.  `adopted`: SQL knows no incarnation yet.
     """
     with within(60):
         every = range(tiers.settings.buckets)
-        # Where Redis forgot something, too, no hash is whole.
+        # Redis may have forgotten something, too: then the hashes of that bucket are not whole, and are revalidated.
         await (tiers.fencing.look(every) if adopted else tiers.fencing.register(every))
         found = await tiers.backlog.incarnations(every)
         await tiers.fencing.renew(every)
@@ -57,7 +61,7 @@ async def remark_everything(tiers: Tiers, *, adopted: bool = False) -> Remarked:
             await tiers.backlog.take_turn(_TURN, _A_TURN, again=True)
         places = [tiers.backlog.place(*scope) for scope in page]
         left += await _stamp(tiers, places, found, marked)
-    for _ in range(_ROUNDS):  # others are at them, or a namespace came before its session
+    for _ in range(_ROUNDS):  # others were working on them, or a namespace came before its session
         if not left:
             break
         await asyncio.sleep(_PAUSE)
@@ -71,7 +75,7 @@ async def remark_everything(tiers: Tiers, *, adopted: bool = False) -> Remarked:
 
 
 async def restore_if_older(tiers: Tiers) -> Remarked | None:
-    """Do so if SQL was found to have less than was flushed, and it is nobody else's turn; what was marked."""
+    """Do so if SQL was found to have less than was flushed, and no other process has the turn; what was marked."""
     with within(tiers.settings.timeout):
         if not await tiers.backlog.is_older() or not await tiers.backlog.take_turn(_TURN, _A_TURN):
             return None
@@ -79,9 +83,9 @@ async def restore_if_older(tiers: Tiers) -> Remarked | None:
 
 
 async def _stamp(tiers: Tiers, places: Sequence[Place], found: dict[int, str], marked: list[int]) -> list[Place]:
-    """Stamp scopes, sessions before their namespaces; those that are still to be done.
+    """Stamp scopes, sessions before their namespaces; those that are left.
 
-    A namespace needs its session hot, which may have been evicted: it is loaded, and both come again.
+    A namespace needs its session hot, which may have been evicted: it is loaded, and both are done in the next round.
     """
     left: list[Place] = []
     for spaces in (False, True):
@@ -97,7 +101,7 @@ async def _stamp(tiers: Tiers, places: Sequence[Place], found: dict[int, str], m
 async def _with_session(tiers: Tiers, place: Place, host: Place) -> list[Place]:
     """A namespace and its session, once that is hot; neither where the session is in neither tier."""
     try:
-        with suppress(Unready):  # what came up meanwhile, the next round meets again
+        with suppress(Unready):  # what comes up meanwhile is met by the next round
             await tiers.hydrator.hydrate([host])
     except Gone:
         logger.error("the session of the namespace %s is in neither tier: it is dropped", place.ref.member)
@@ -114,7 +118,8 @@ async def hot_scopes(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[t
 
 
 async def hot_pages(tiers: Tiers, bucket: int | None = None) -> AsyncIterator[list[tuple[int, str]]]:
-    """As `hot_scopes`, those that one look at 500 keys finds at a time; none where all of these are something else."""
+    """As `hot_scopes`, in the pages of a scan of 500 keys each; a page is empty where all of these are something
+    else."""
     cursor = b"0"
     while True:
         with within(tiers.settings.timeout):

@@ -8,7 +8,7 @@ from sessioncache.operations.list import find
 
 
 async def user_of(tiers: Tiers, org: str, app: str, session_id: str) -> str:
-    """The user of the only living session of an app that bears this id.
+    """The user of the only living session of an app that has this id.
 
     SessionNotFoundError, or AmbiguousSessionError where several users have one.
     """

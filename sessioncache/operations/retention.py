@@ -1,7 +1,7 @@
-"""Retention: sessions that have not been in use for long are deleted, once all of them is durable.
+"""Retention: sessions that have not been in use for long are deleted, once all their state is durable.
 
-How long the sessions of an app are kept is noted in SQL by whoever opens a cache with that setting; the janitor of the
-workers sees to it.  Every call on a session's handle counts as use (see `usage`).
+How long the sessions of an app are kept is recorded in SQL by whoever opens a cache with that setting; the janitor of
+the workers deletes them.  Every call on a session's handle counts as use (see `usage`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST = 100
-"""Sessions that are looked at in one go."""
+"""Sessions that are read in one query."""
 
 
 async def note(tiers: Tiers, retention: Retention) -> None:
-    """Note how long the sessions of an app are kept from now on."""
+    """Record how long the sessions of an app are kept from now on."""
     with within(tiers.settings.timeout):
         await tiers.durable.note(retention.name, retention.encode())
 
@@ -41,7 +41,7 @@ async def _expire_app(tiers: Tiers, retention: Retention) -> int:
     with within(tiers.settings.timeout):
         now = await tiers.link.time()
     before = now - round(retention.seconds * 1_000_000)
-    # A head that came to SQL within this time of its session's last update tells of no other use.
+    # A head that came to SQL within this time of its session's last update proves no other use.
     noted = before + round(retention.seconds * 1_000_000 / PARTS)
     expired, after = 0, (0, "")
     while True:

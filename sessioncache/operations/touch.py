@@ -1,4 +1,4 @@
-"""Upkeep of a session: its counters, its title, and that it is in use; no value is changed."""
+"""Touches: the counters and the title of a session, and that it is in use; no value is changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ async def touch(tiers: Tiers, part: Part, change: Touch, lease: bytes = b"") -> 
 
 
 def counting(messages: int, tokens: int, first_message: str | None) -> Touch:
-    """A touch with these counters; its title is derived from the first message.  InvalidValueError."""
+    """A touch with these counters; its title is derived from the first message.  InvalidValueError,
+    LimitExceededError."""
     for name, count in (("messages", messages), ("tokens", tokens)):
         kind = type(count).__name__
         if type(count) is not int or count < 0:
@@ -50,7 +51,7 @@ def counting(messages: int, tokens: int, first_message: str | None) -> Touch:
 
 
 def check_title(title: object) -> str:
-    """The title, or InvalidNameError, LimitExceededError."""
+    """The title, if it can be used.  InvalidNameError, LimitExceededError."""
     if type(title) is not str:
         raise InvalidNameError(f"a title must be a str, not {type(title).__name__}")
     try:

@@ -24,7 +24,7 @@ _KNOWN = ("operation", "namespace", "key", "value")
 
 
 class ToolCall(NamedTuple):
-    """What is to be done; what the operation does not take is empty."""
+    """What is to be done; arguments that the operation does not take are empty."""
 
     operation: str
     namespace: str
@@ -33,11 +33,11 @@ class ToolCall(NamedTuple):
 
 
 def parse(arguments: Mapping[str, Any]) -> ToolCall:
-    """The request that arguments stand for.
+    """The call that the arguments stand for.
 
     A null counts as absent.  An argument that the operation does not take may be there if it is null or empty, as
-    models send it; with content it is refused, since a key given to `clear` says that something else was meant.
-    InvalidNameError or InvalidValueError (`.path`: the argument).
+    models send it; with content it is refused, since a key given to `clear`, for example, shows that something else was
+    meant. InvalidNameError or InvalidValueError (`.path`: the argument).
     """
     if not isinstance(arguments, Mapping):
         raise _wrong("", arguments, "the arguments must be an object")
@@ -59,7 +59,7 @@ def parse(arguments: Mapping[str, Any]) -> ToolCall:
 
 
 def from_text(arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """Arguments that may have come as JSON text; InvalidValueError where it is none, or names something twice."""
+    """Arguments that may have come as JSON text; InvalidValueError where it is not JSON, or a name stands twice."""
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -72,7 +72,7 @@ def from_text(arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """What reads the arguments before us, to allow them or not, may see the other of two."""
+    """Refuse a name that stands twice: a check of the arguments elsewhere may have seen the other value."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name stands twice")

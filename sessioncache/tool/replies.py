@@ -1,4 +1,4 @@
-"""Replies: what a model is told by the agent tool.  Pure: no I/O."""
+"""Replies: what the agent tool answers to a model.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sessioncache.primitives.values import encode_value
 
 _AWAY = "the state is out of reach for the moment; nothing was done: try again later"
 _ITS_OWN = (InvalidNameError, InvalidValueError, LimitExceededError)
-"""What the model did wrong; the messages speak of its arguments only."""
+"""Errors that the model made itself; the messages speak of its arguments only."""
 _TOLD: Mapping[type[SessionCacheError], str] = {
     SessionNotFoundError: "this session does not exist any more",
     HotTierUnavailableError: _AWAY,
@@ -35,11 +35,12 @@ _TOLD: Mapping[type[SessionCacheError], str] = {
     DamagedValueError: "what is stored under this key cannot be read: set it anew, or delete it",
     StaleSessionError: "nothing can be written at the moment: try again in a minute",
 }
-"""What has to do with the machinery, whose addresses are not for models."""
+"""Errors of the machinery: their messages may name servers, which are not for models."""
 
 
 def explanation(error: SessionCacheError) -> str | None:
-    """What a model is told of an error; None for one that it can do nothing about, and that is for the program."""
+    """How an error is explained to a model; None if the model can do nothing about it, and the program has to handle
+    it."""
     if isinstance(error, _ITS_OWN):
         return str(error)
     if isinstance(error, DamagedValueError) and error.scope:
@@ -48,7 +49,7 @@ def explanation(error: SessionCacheError) -> str | None:
 
 
 def shown(value: Any) -> str:
-    """A stored value: a text as it is, all else as its JSON text."""
+    """A stored value: a text as it is, anything else as its JSON text."""
     return value if type(value) is str else encode_value("value", value).decode()
 
 
@@ -59,7 +60,7 @@ def as_text(reply: Mapping[str, Any]) -> str:
 
 
 def is_encodable(text: str) -> bool:
-    """Whether UTF-8 has it, which has no lone surrogates."""
+    """Whether UTF-8 can encode it: it has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

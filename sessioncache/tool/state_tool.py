@@ -29,15 +29,17 @@ _ABSENT = object()
 class SessionStateTool:
     """The tool ``session_state`` for function calling, bound to a session by the program: no argument can name one.
 
-    What a model writes lies in namespaces of the session: beside its plain keys, which the tool does not reach, nor
-    shared or `temp:` state, nor another session.
+    A model writes to namespaces of the session only.  The tool reaches neither the session's plain keys, nor shared or
+    `temp:` state, nor another session.
     """
 
     def __init__(self, session: Session | None = None) -> None:
         """For `session`, or, without one, for the session that is ambient at each call (see `current_session`).
 
-        Under a run lease, give it the session that the lease gave: then what the model writes is fenced.
-        ConfigurationError for what is no session of this API.
+        Under a run lease, pass the session that the lease returned: then what the model writes is fenced.
+
+        Raises:
+            ConfigurationError: `session` is not a session of this API.
         """
         if session is not None:
             _check_asynchronous(session)
@@ -51,14 +53,22 @@ class SessionStateTool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """`name`, `description` and `parameters` (a JSON schema), as models are told of functions; a new dict."""
+        """The description of the tool for function calling: `name`, `description` and `parameters` (a JSON schema); a
+        new dict."""
         return schema()
 
     async def call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Do what a model asks for; the reply, as plain JSON.
 
-        InvalidNameError or InvalidValueError (`.path`: the argument) for wrong, missing or unknown arguments: nothing
-        was done then.  NoSessionError where no session is ambient; and what the calls of a namespace raise.
+        It has ``value`` (get: a text, or None), ``ok`` (set: True), ``deleted`` (delete: whether the key existed;
+        clear: how many keys there were) or ``entries`` (list: dicts of ``key`` and ``value``; with ``damaged``, the
+        keys that cannot be read, if any).  It may raise what the calls of a namespace raise, too.
+
+        Raises:
+            InvalidNameError: An argument that is a name is wrong, missing or unknown (`.path`: which); nothing was
+                done.
+            InvalidValueError: Another argument is wrong or missing (`.path`: which); nothing was done.
+            NoSessionError: No session is bound, neither to the tool nor here.
         """
         request = parse(arguments)
         session = current_session() if self._session is None else self._session
@@ -66,10 +76,16 @@ class SessionStateTool:
         return await self._calls.run(session, request)
 
     async def reply(self, arguments: Mapping[str, Any] | str) -> str:
-        """What to answer a model: the reply to its arguments (which may be JSON text) as JSON text.
+        """The answer to a model: the reply to its arguments (which may be JSON text) as JSON text.
 
         Errors that the model can do something about, or has to know of, become ``{"error": …}``, without values.
-        Others end its run and are raised: NoSessionError, StaleLeaseError, ConfigurationError, SchemaVersionError.
+        Others end its run and are raised.
+
+        Raises:
+            NoSessionError: No session is bound, neither to the tool nor here.
+            StaleLeaseError: The session is held under a run lease, which was lost.
+            ConfigurationError: The settings, the session or the tiers do not fit together.
+            SchemaVersionError: The schema of the database is not the one that this version needs.
         """
         try:
             return as_text(await self.call(from_text(arguments)))
@@ -78,16 +94,17 @@ class SessionStateTool:
 
 
 class Calls:
-    """Carries requests out, and keeps the handles of the namespaces that were used last.
+    """Carries calls out, and keeps the handles of the namespaces that were used last.
 
-    One that is used again knows which of its writes became durable meanwhile; new ones all the time would add up.
+    A handle that is used again finds out which of its writes became durable; new handles all the time would pile up
+    records of unflushed writes.
     """
 
     def __init__(self) -> None:
         self._namespaces: WeakKeyDictionary[Any, dict[str, Namespace]] = WeakKeyDictionary()
 
     async def run(self, session: Session, request: ToolCall) -> dict[str, Any]:
-        """The reply to a request, as plain JSON."""
+        """The reply to a call, as plain JSON."""
         space, key = self._namespace(session, request.namespace), request.key
         match request.operation:
             case "get":
@@ -115,7 +132,7 @@ class Calls:
 
 
 def as_error(error: SessionCacheError) -> str:
-    """What a model is told of an error, as JSON text; raises one that is for the program."""
+    """An error as explained to a model, as JSON text; raises one that is for the program."""
     told = explanation(error)
     if told is None:
         raise error
@@ -123,7 +140,7 @@ def as_error(error: SessionCacheError) -> str:
 
 
 def schema() -> dict[str, Any]:
-    """What a model is told of the tool."""
+    """The description of the tool that a model gets."""
     text = {"type": "string"}
     properties = {
         "operation": {**text, "enum": list(OPERATIONS), "description": "What to do."},

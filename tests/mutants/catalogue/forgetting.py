@@ -443,8 +443,8 @@ MUTATIONS = (
         "a namespace without a session is flushed again",
         "R14",
         "sessioncache/operations/audit.py",
-        "    if birth is None:  # of a session",
-        "    if birth is None:\n        return False\n    if birth is None:  # of a session",
+        "    if birth is None:  # SQL knows",
+        "    if birth is None:\n        return False\n    if birth is None:  # SQL knows",
         (
             "both_tiers/test_namespaces.py::test_the_janitor_drops_a_namespace_whose_session_is_a_tombstone_in_sql_alone",
         ),
