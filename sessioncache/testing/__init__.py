@@ -1,4 +1,4 @@
-"""For tests: a session cache without servers, and what every backend of sessioncache must do.
+"""For tests: a session cache without servers, and the conformance suite for backends of sessioncache.
 
 `InMemorySessionCache` serves the unit tests of programs that use sessioncache.  `sessioncache.testing.conformance` is a
 suite of pytest tests for whoever writes a backend of the same semantics (it needs pytest, this package does not).

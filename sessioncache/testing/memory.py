@@ -39,10 +39,14 @@ class InMemorySessionCache(SessionCache):
         clock: Callable[[], int] | None = None,
         **settings: Any,
     ) -> None:
-        """A cache over a store of its own, or over another cache's (`store=other.store`), which then is shared.
+        """A cache over a store of its own, or over another cache's (`store=other.store`), which both then share.
 
-        `clock` tells the microseconds since 1970, so that a test can let time pass without waiting.
-        Settings are those of `CacheSettings`.  ConfigurationError, InvalidNameError.
+        `clock` returns the microseconds since 1970, so that a test can let time pass without waiting. Settings are
+        those of `CacheSettings`.
+
+        Raises:
+            ConfigurationError: A setting is unknown or has no usable value.
+            InvalidNameError: `app` or `org` cannot be used as a name.
         """
         if store is not None and clock is not None:
             raise ConfigurationError("a store has its clock already: give either store or clock")
@@ -52,7 +56,7 @@ class InMemorySessionCache(SessionCache):
     async def expire(self) -> int:
         """Do what workers do now and then: delete the sessions that are past the `retention` of their app.
 
-        How many there were, in all apps of the store.
+        Returns how many there were, in all apps of the store.
         """
         return await expire(self._tiers)
 
@@ -69,7 +73,9 @@ class InMemorySessionCache(SessionCache):
     ) -> Connecting[SessionCache]:
         """In place of `SessionCache.connect`: a new cache in memory, whatever URLs or folder are given.
 
-        ConfigurationError, InvalidNameError.
+        Raises:
+            ConfigurationError: A setting is unknown or has no usable value.
+            InvalidNameError: `app` or `org` cannot be used as a name.
         """
         check_name("app", app, empty=True)
         check_name("org", org, empty=True)

@@ -71,7 +71,7 @@ class MemoryStore:
     """The state behind one or several `InMemorySessionCache` objects of one process."""
 
     def __init__(self, clock: Callable[[], int] | None = None) -> None:
-        """An empty store; `clock` tells the microseconds since 1970."""
+        """An empty store; `clock` returns the microseconds since 1970."""
         self.now = clock or _wall_clock
         self.lock = RLock()
         """HeldLease for each step, so that steps of several threads are atomic too."""

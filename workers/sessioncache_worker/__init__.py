@@ -1,4 +1,8 @@
-"""The flush worker of sessioncache: writes dirty session state behind, from Redis to SQL."""
+"""The flush worker of sessioncache: writes dirty session state behind, from Redis to SQL.
+
+To flush a scope, a worker *claims* it (a lease in Redis), reads its dirty fields, commits them in one transaction under
+the fence, and acknowledges them by version.  Any number of workers may run.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ _logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when it is first used: it brings the Redis client and SQLAlchemy along.
+    # Loaded when it is first used: it imports the Redis client and SQLAlchemy.
     if name != "FlushWorker":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from sessioncache_worker.worker import FlushWorker

@@ -1,4 +1,4 @@
-"""Helpers: what a worker does beside its rounds; one that fails is logged, started again, and seen in doctor."""
+"""Background tasks: what a worker does beside its rounds; one that fails is logged, restarted, and shown by doctor."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from sessioncache.errors import SessionCacheError
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-"""Seconds before a helper is started again."""
+"""Seconds before a task is restarted."""
 _WELL = 10.0
-"""Seconds after which one that was started again counts as well."""
+"""Seconds for which a restarted task has to run until it counts as well."""
 
 
 class BackgroundTasks:
-    """Endless jobs, each started again whenever it ends."""
+    """Endless jobs, each restarted whenever it ends."""
 
     def __init__(self, jobs: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
         self._jobs = jobs
         self._tasks: list[asyncio.Future[None]] = []
         self.troubles: dict[str, str] = {}
-        """Helper -> why it failed; until it is well again."""
+        """Task -> why it failed, until it is well again."""
 
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.ensure_future(self._keep(name)) for name in self._jobs]
@@ -44,6 +44,7 @@ class BackgroundTasks:
         while True:
             job = asyncio.ensure_future(self._jobs[name]())
             try:
+                # A job that failed before is watched for a while: only one that lasts is reported as working again.
                 await asyncio.wait({job}, timeout=_WELL if name in self.troubles else None)
                 if not job.done():
                     del self.troubles[name]
@@ -61,7 +62,7 @@ class BackgroundTasks:
 
     def _note(self, name: str, job: asyncio.Future[None]) -> None:
         error = None if job.cancelled() else job.exception()
-        # An error of ours tells no state; of any other one only its class does not.
+        # The text of our own errors contains no state; of any other error only the class is safe.
         cause = str(error) if isinstance(error, SessionCacheError) else type(error).__name__
         if name not in self.troubles:
             logger.error("the worker's %s failed, and is started again: %s", name, cause)

@@ -1,4 +1,4 @@
-"""Batches: which dirt goes into one transaction.  Pure: no I/O."""
+"""Batches: which dirty scopes go into one transaction.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sessioncache.primitives.entries import Dirt
 
 
 def batches(dirt: Iterable[Dirt], *, rows: int, size: int) -> Iterator[list[Dirt]]:
-    """Cut dirt into batches of at most `rows` rows (heads count) and `size` bytes; a scope is never split (R6)."""
+    """Cut dirty scopes into batches of at most `rows` rows (heads count) and `size` bytes; no scope is split (R6)."""
     batch: list[Dirt] = []
     batch_rows = batch_size = 0
     for one in dirt:
@@ -24,7 +24,7 @@ def batches(dirt: Iterable[Dirt], *, rows: int, size: int) -> Iterator[list[Dirt
 
 
 def size_of(dirt: Dirt) -> tuple[int, int]:
-    """Rows (the head counts) and bytes of a scope's dirt."""
+    """Rows (the head counts) and bytes of what is dirty in a scope."""
     return 1 + len(dirt.entries), sum([len(text) for _, _, text in dirt.entries])
 
 

@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         level=logging.INFO if options.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    # What it warns of, such as a cancellation that did not reach a server that is away, is told by us, once.
+    # We log what it warns of, a cancellation that did not reach an unreachable server for example, once ourselves.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     from sessioncache.durable.errors import LOGIN
     from sessioncache.errors import (
@@ -119,7 +119,7 @@ async def _run(options: argparse.Namespace) -> int:
         spare_collector()
         try:
             if options.once:
-                await check_schema(durable.engine)  # a database that is away is told also where nothing is dirty
+                await check_schema(durable.engine)  # an unreachable database is reported also where nothing is dirty
                 await worker.flush_once()
                 return 1 if await _has_letters(worker) else 0
             return await _run_until_signal(worker, settings.grace)
@@ -128,7 +128,7 @@ async def _run(options: argparse.Namespace) -> int:
 
 
 async def _has_letters(worker: FlushWorker) -> bool:
-    """Whether the database refuses something as data, be it since now or for long."""
+    """Whether the database refuses something as data, whether found now or earlier."""
     from sessioncache.primitives.units import counted
 
     letters = await worker.dead_letters()
@@ -139,7 +139,7 @@ async def _has_letters(worker: FlushWorker) -> bool:
 
 
 def spare_collector() -> None:
-    """Let the garbage collector pass over what was imported, and run less often: batches make objects, no garbage."""
+    """Let the garbage collector skip what was imported, and run less often: batches make objects, but no garbage."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)
@@ -162,11 +162,11 @@ async def _run_until_signal(worker: FlushWorker, grace: float) -> int:
         # The next signal ends the process at once, whatever it is doing.
         for one in (signal.SIGTERM, signal.SIGINT):
             signal.signal(one, signal.SIG_DFL)
-        # So does the clock where the grace time did not: the loop stands still while nobody reads what is logged.
+        # So does the clock where the grace time did not: the loop is blocked while nobody reads the log's pipe.
         signal.setitimer(signal.ITIMER_REAL, grace + _TO_END)
         loop.call_soon_threadsafe(worker.stop)
 
-    # Not by the loop, which could not hear of a signal while it stands still.
+    # Not by the loop, which does not run signal handlers while it is blocked.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     await worker.run()

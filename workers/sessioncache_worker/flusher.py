@@ -1,4 +1,7 @@
-"""The flush of claimed scopes: read dirt, commit it in one transaction per batch, acknowledge (R6-R10)."""
+"""The flush of claimed scopes: read what is dirty, commit it in one transaction a batch, acknowledge it (R6-R10).
+
+What takes long or may fail for the sake of one scope is handed to `isolation`, so that other scopes do not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +34,10 @@ __all__ = ["Claimed", "Flusher"]
 logger = logging.getLogger(__name__)
 
 _ROUNDS = 3
-"""Times that what stands in the way of dirt is settled at most."""
+"""Rounds in which what keeps dirty fields from being read (an incarnation, a missing session) is settled, at most."""
 _CLOCK_AGE = 30.0
-"""Seconds for which a reading of the database's clock serves as "before the reading of the dirt" (an older one only
-makes the dirt count as older than it is)."""
+"""Seconds for which a reading of the database's clock counts as "before the dirty fields were read" (an older one only
+makes these count as older than they are)."""
 _SOON = 1.0
 """Seconds after which what could not be settled is due again."""
 
@@ -48,9 +51,10 @@ class Flusher:
         self._clock: tuple[float, int] | None = None
         self._pace = BatchSize(settings.batch_rows, settings.lease / 8)
         self._free = asyncio.Semaphore(tiers.durable.writers)
-        """Transactions of batches that may be under way at once."""
+        """Transactions of batches that may be under way at the same time."""
         self._beside: AbstractAsyncContextManager[None] = self._free if tiers.durable.writers == 1 else nullcontext()
-        """Beside them, what is looked into, one part a lane; not where the database lets one in at a time."""
+        """Limits what `isolation` tries beside them, one part a lane, where the database admits one transaction at a
+        time."""
         self.holdings = Holdings(tiers.backlog, worker, settings.lease)
         self.isolation = Isolation(self.flush_part, self.holdings)
         self._bisector = Bisector(
@@ -60,17 +64,18 @@ class Flusher:
             refused=lambda dirt: self.isolation.note_refusal(_scope_of(dirt)),
         )
         self.hurry: Callable[[], None] = lambda: None
-        """Is called when SQL was found to be older than it was."""
+        """Called when SQL was found to have come back older than it was."""
 
     async def flush(self, claimed: Sequence[Claimed], *, patient: bool = True) -> int:
         """Flush scopes; the number of rows that were acknowledged.
 
         While SQL commits batches, those after them are read and those before them are acknowledged.  What takes long,
-        or may fail for the sake of one scope, is seen to beside (see `isolation`), and waited for if `patient`.  An
-        outage of the whole is raised.
+        or may fail for the sake of one scope, is handled by `isolation`, and waited for if `patient`.  An outage of the
+        whole database is raised.
         """
         self.holdings.take(claimed)
         before = self.isolation.rows
+        # R10: a scope that failed lately would most likely fail the whole batch that it came into.
         ailing = dict.fromkeys(scope for scope in claimed if self.isolation.knows(scope))
         await self.isolation.look_into(list(ailing), known=True)
         sound = [scope for scope in claimed if scope not in ailing] if ailing else claimed
@@ -105,10 +110,11 @@ class Flusher:
                 batch = await reader.take(self._pace.rows)
                 if len(batch) != 1 or size_of(batch[0])[0] <= self._settings.batch_rows:
                     break
-                await self.isolation.look_into([_scope_of(batch[0])], known=True)  # it takes long
+                await self.isolation.look_into([_scope_of(batch[0])], known=True)  # others do not wait
             else:
                 batch = []
         except BaseException:
+            # Nobody else would free the place of a batch that was never begun.
             self._free.release()
             raise
         if not batch:
@@ -125,6 +131,7 @@ class Flusher:
         except (DamagedValueError, DurableTierUnavailableError, RefusedDataError) as error:
             if isinstance(error, DurableTierUnavailableError):
                 self._pace.failed()
+                # An outage of the whole is no reason to try parts: every one of them would meet it as well.
                 if not error._partial:
                     raise
             await self.isolation.look_into([_scope_of(dirt) for dirt in batch])
@@ -148,6 +155,7 @@ class Flusher:
 
     async def _settle(self, batch: Sequence[Dirt], committed: list[Committed]) -> int:
         """Acknowledge what was committed; what else was in the batch is due again soon."""
+        # Whatever of the batch was neither acknowledged nor given back may be dirty still.
         rows = await self.acknowledge(committed)
         left = self.holdings.of([_scope_of(dirt) for dirt in batch])
         if left:
@@ -155,13 +163,14 @@ class Flusher:
         return rows
 
     async def read(self, claimed: Sequence[Claimed]) -> list[Dirt]:
-        """The dirt of scopes, however large."""
+        """What is dirty in scopes, however large."""
         return [one for one in await self.look(claimed, ANY_SIZE) if isinstance(one, Dirt)]
 
     async def look(self, claimed: Sequence[Claimed], most: int) -> list[Dirt | Large]:
-        """The dirt of scopes, or its size if that is above `most`; hashes of an older incarnation are settled first.
+        """What is dirty in scopes, or its size if that is above `most`; hashes of an older incarnation are settled
+        first.
 
-        What is damaged in Redis is set apart.
+        Scopes that are damaged in Redis are set apart.
         """
         found = await self._tiers.backlog.read_dirt(claimed, most)
         readings = dict(zip(claimed, found, strict=True))
@@ -173,7 +182,7 @@ class Flusher:
             ready = [scope for scope in unready if isinstance(readings[scope], Unready)]
             readings |= zip(ready, await self._tiers.backlog.read_dirt(ready, most), strict=True)
         for scope, why in _unready(readings).items():
-            # Another process is at it: our claim must not hold it back for a lease.
+            # Another process works on it: our claim must not hold it back for a whole lease.
             seconds = 0.1 if why.need is Need.UNFLUSHED else _SOON
             await self.holdings.put_off([scope], min(seconds, self._settings.lease))
         for scope, one in readings.items():
@@ -181,25 +190,27 @@ class Flusher:
                 logger.error("Redis evicted the dirty scope %s: what was not flushed of it is lost", scope[1])
             if isinstance(one, Damaged):
                 await self.isolation.set_apart(scope, one.cause, is_damaged=True)
-            elif not isinstance(one, (Dirt, Large, Unready)):  # there is no such dirt any more
+            elif not isinstance(one, (Dirt, Large, Unready)):  # nothing of it is dirty any more
                 self.holdings.done_with([scope])
         return [one for one in readings.values() if isinstance(one, (Dirt, Large))]
 
     async def commit(self, batch: list[Dirt], read_after: int) -> list[Committed]:
-        """Write a batch in one transaction; leave out dirt of buckets whose fence has moved, and register them."""
+        """Write a batch in one transaction; leave out scopes of buckets whose fence has moved, and register these
+        buckets."""
         return await self._taken(self._tiers.durable.flush(batch, read_after=read_after), batch)
 
     async def _taken(self, flushing: Awaitable[FlushResult], batch: Sequence[Dirt]) -> list[Committed]:
-        """What was committed, after what else became of the batch has been seen to."""
+        """What was committed, after everything else that became of the batch has been handled."""
         try:
             result = await flushing
         except StaleReadingError:
+            # R14: a worker that was paused must not bring back what was deleted and purged since.
             logger.warning("%d scopes were read too long ago to be written; they will be read again", len(batch))
             return []
         if result.fenced:
             logger.warning("%d buckets were taken over by another Redis: registering them again", len(result.fenced))
             await self._tiers.fencing.register(result.fenced)
-            # To be read again, under the new incarnation.
+            # They are read again, under the new incarnation.
             await self.holdings.give_back([_scope_of(dirt) for dirt in batch if dirt.bucket in result.fenced])
         if result.forgotten:
             await self._forgot(result.forgotten)
@@ -211,6 +222,7 @@ class Flusher:
             "SQL has less than was flushed of %d scopes: nothing of them is written before that is settled", len(dirt)
         )
         for one in dirt:
+            # A namespace lives in its session: both are compared with SQL before either is used again.
             members = [one.member, *([ScopeKind.SESSION.value + one.holder] if one.holder else [])]
             for member in members:
                 await self._tiers.merging.mark_stale(self._tiers.backlog.place(one.bucket, member))
@@ -225,6 +237,7 @@ class Flusher:
         for one, done in zip(committed, acknowledged, strict=True):
             if isinstance(done, Damaged):
                 await self.isolation.set_apart(_scope_of(one.dirt), done.cause, is_damaged=True)
+            # None: the incarnation has changed since the reading, so that nothing was acknowledged (R8).
             elif done is not None:
                 self.holdings.done_with([_scope_of(one.dirt)])
                 _report(one, done)
@@ -232,7 +245,7 @@ class Flusher:
         return rows
 
     async def _make_ready(self, unready: Mapping[Claimed, Unready]) -> dict[Claimed, Damaged]:
-        """Settle what stands in the way of dirt; the scopes for which nothing can be done."""
+        """Settle what keeps dirty fields from being read; the scopes for which nothing can be done."""
         await self._tiers.fencing.register(
             {place.ref.bucket for why in unready.values() if why.need is Need.REGISTER for place in why.places}
         )
@@ -245,13 +258,13 @@ class Flusher:
                 try:
                     await self._load_host(scope, why)
                 except Unready:
-                    pass  # what came up meanwhile, the next look meets again
+                    pass  # what comes up meanwhile is met by the next round
                 except DamagedValueError as error:
                     found[scope] = Damaged(str(error))
         return found
 
     async def _load_host(self, scope: Claimed, why: Unready) -> None:
-        """Bring the session of a dirty namespace into being."""
+        """Load the session of a dirty namespace."""
         try:
             await self._tiers.hydrator.hydrate(why.places)
         except Gone:
@@ -279,7 +292,7 @@ def _has_failed(batch: asyncio.Future[int]) -> bool:
 
 
 def _report(one: Committed, done: Acknowledged) -> None:
-    """What an acknowledgement found amiss: SQL is newer than the hot tier, or the hot tier lost a field."""
+    """Log what an acknowledgement found: SQL is newer than the hot tier, or the hot tier lost a field."""
     missing = sum(field.startswith(b"?") for field in done.refused)
     refused = len(done.refused) - missing
     if refused:

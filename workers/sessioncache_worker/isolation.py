@@ -1,12 +1,12 @@
-"""Isolation: one scope that cannot be committed holds nobody else up (R10).
+"""Isolation: one scope that cannot be committed holds no other up (R10).
 
 A batch that failed with an error that may be of one scope is cut into parts, and these again, until what can be
-committed is, and what cannot is alone.  A lone scope that fails is put off for ever longer, and told by name.  One of
-which the database refused something is tried alone for a while: in a batch it would fail all of that again.
+committed is, and what cannot is alone.  A lone scope that fails is put off, each time for longer, and named in the log.
+A scope of which the database refused something is tried alone for a while: in a batch it would fail the whole again.
 
-It all happens beside the rounds of the worker, in lanes: one part of each at a time.  What failed with others, and is
-most likely sound, waits neither for the scopes that were refused something, which may be many, nor for those that
-cannot be committed, which may take a statement's time-out each, nor for what is larger than a batch.
+All this happens beside the rounds of the worker, in *lanes*, each of which tries one part at a time.  What failed with
+others, and is most likely sound, waits neither for the scopes of which something was refused, which may be many, nor
+for those that cannot be committed, which may take a statement's time-out each, nor for what is larger than a batch.
 """
 
 from __future__ import annotations
@@ -29,38 +29,39 @@ logger = logging.getLogger(__name__)
 
 _PARTS = 8
 _SAMPLE = 3
-"""Lone scopes that are tried first: where none of them can be committed, nothing can, and the outage is no scope's."""
+"""Lone scopes that are tried first: where none of them can be committed, nothing can, and the outage is not one
+scope's."""
 _MOST = 2_000
-"""Scopes that wait here at most; what comes beyond is put off."""
+"""Scopes that wait here at most; any more are put off."""
 _SOON = 1.0
-"""Seconds after which what was given up is due again."""
+"""Seconds after which what was put off or given up is due again."""
 _LONGEST = 30.0
-"""Seconds that a scope is put off at most."""
+"""Seconds for which a scope is put off at most."""
 _QUIET = 60.0
-"""Seconds in which it is told once that scopes cannot be flushed for a cause."""
+"""Seconds for which a cause is logged once."""
 _FORGOTTEN = 4 * _LONGEST
-"""Seconds after which a scope that did not come back is somebody else's."""
+"""Seconds after which a scope that did not come back is another worker's."""
 _REFUSED_LATELY = 60.0
 """Seconds for which a scope is tried alone after the database refused something of it."""
 _REFUSED_MOST = 20_000
-"""Such scopes that are remembered at most, a few MB."""
+"""Such scopes that are remembered at most, in a few MB."""
 
 
 @dataclass(slots=True)
 class Ailing:
-    """A scope that could not be committed alone, or not be read."""
+    """A scope that could not be committed alone, or could not be read."""
 
     cause: str
     since: float
-    """By the event loop's clock, as the next."""
+    """By the event loop's clock, as is the next field."""
     tried: float
     attempts: int = 1
     is_damaged: bool = False
-    """Whether it is Redis that has something of no use of it."""
+    """Whether Redis holds something of it that cannot be read."""
 
 
 class _Lane:
-    """What is tried, one job after the other."""
+    """Parts that are tried one after the other."""
 
     def __init__(self) -> None:
         self.jobs: deque[tuple[list[Claimed], bool]] = deque()
@@ -74,10 +75,10 @@ class _Lane:
 
 
 class Isolation:
-    """Tries what failed in parts."""
+    """Tries in parts what failed as a whole."""
 
     def __init__(self, flush: Callable[[Sequence[Claimed]], Awaitable[int]], holdings: Holdings) -> None:
-        """`flush` commits and acknowledges scopes, together; a lone one without what the database refuses as data."""
+        """`flush` commits and acknowledges scopes together; a lone one without what the database refuses as data."""
         self._flush = flush
         self._holdings = holdings
         self._of_failed, self._of_refused, self._of_ailing, self._of_large = (_Lane() for _ in range(4))
@@ -86,7 +87,7 @@ class Isolation:
         self._refused: dict[Claimed, float] = {}
         """When the database refused something of a scope, by the event loop's clock, the oldest first."""
         self._told: dict[str, float] = {}
-        """When it was told last that scopes cannot be flushed, by cause."""
+        """When it was last logged that scopes cannot be flushed, by cause."""
         self.rows = 0
         """Rows that were flushed here."""
         self._error: Exception | None = None
@@ -103,7 +104,8 @@ class Isolation:
         return when is not None and asyncio.get_running_loop().time() - when < _REFUSED_LATELY
 
     def note_refusal(self, scope: Claimed) -> None:
-        """Note that the database refused something of a scope as data."""
+        """Record that the database refused something of a scope as data."""
+        # Removed first, so that the dict stays sorted by time.
         self._refused.pop(scope, None)
         self._refused[scope] = asyncio.get_running_loop().time()
         if len(self._refused) > _REFUSED_MOST:
@@ -117,19 +119,19 @@ class Isolation:
         return dict(sorted(self._ailing.items(), key=lambda item: item[1].since))
 
     def has(self, scope: Claimed) -> bool:
-        """Whether a scope is being looked into."""
+        """Whether a scope is waiting here, or being tried."""
         return any(scope in lane.busy for lane in self._lanes)
 
     def take_error(self) -> Exception | None:
-        """The outage that made a search end, and that is no scope's; told once."""
+        """The outage that ended a search, and that is not one scope's; returned once."""
         error, self._error = self._error, None
         return error
 
     def went_through(self) -> None:
-        """Note that the database took a batch: what fails now is no outage of the whole."""
+        """Record that the database committed a batch: what fails now is no outage of the whole."""
         self._commits += 1
 
-    # ---- what is to be done
+    # ---- what is tried
 
     async def look_into(self, scopes: Sequence[Claimed], *, known: bool = False) -> None:
         """Try scopes in parts; `known`: each of them alone, since it takes long, or could not be committed lately."""
@@ -140,7 +142,7 @@ class Isolation:
             await self._enter(lane, of_lane, known=known)
 
     def _lane_of(self, scope: Claimed) -> _Lane:
-        """Where a scope is tried alone."""
+        """The lane in which a scope is tried alone."""
         if scope in self._ailing:
             return self._of_ailing
         return self._of_refused if self._was_refused(scope) else self._of_large
@@ -162,7 +164,7 @@ class Isolation:
             await asyncio.wait(runners)
 
     def wind_down(self) -> None:
-        """Try nothing more of what is known to be ailing."""
+        """Do not try again what is known to be ailing."""
         self._of_ailing.jobs.clear()
 
     def stop(self) -> None:
@@ -177,13 +179,13 @@ class Isolation:
             scopes, known = lane.jobs.popleft()
             try:
                 await self._search(scopes, known=known)
-            except Exception as error:  # whoever runs the rounds tells of it
+            except Exception as error:  # the rounds of the worker raise it
                 self._error = error
                 await self._give_up(lane)
             lane.busy.difference_update(scopes)
 
     async def _give_up(self, lane: _Lane) -> None:
-        """What one search found out would hold for the others."""
+        """End a search: what it found would hold for the others as well."""
         lane.jobs.clear()
         left, lane.busy = self._holdings.of(lane.busy), set()
         with suppress(SessionCacheError):  # else they stay claimed until their lease is over
@@ -211,6 +213,7 @@ class Isolation:
                 else:
                     await self.set_apart(part[0], str(error), is_damaged=True)
             except DurableTierUnavailableError as error:
+                # A batch that was committed meanwhile proves, too, that the database works for others.
                 answered = answered or self._commits > commits
                 if not error._partial or (not answered and len(sick) + 1 == _SAMPLE and todo):
                     raise
@@ -224,17 +227,18 @@ class Isolation:
             self._tell(cause)
 
     async def set_apart(self, scope: Claimed, cause: str, *, is_damaged: bool = False) -> None:
-        """Put a scope that cannot be flushed off for ever longer, and tell it by name."""
+        """Put off a scope that cannot be flushed, each time for longer, and log its name."""
         now = asyncio.get_running_loop().time()
         one = self._ailing.setdefault(scope, Ailing(cause, since=now, tried=now, attempts=0))
         one.cause, one.tried, one.attempts, one.is_damaged = cause, now, one.attempts + 1, is_damaged
-        if one.attempts & (one.attempts - 1) == 0:  # the first time, and ever more rarely
-            level = logging.WARNING if is_damaged else logging.INFO  # others may be many, for one cause
+        if one.attempts & (one.attempts - 1) == 0:  # the first time, and then ever more rarely
+            level = logging.WARNING if is_damaged else logging.INFO  # a cause has a line of its own
             logger.log(level, "scope %s cannot be flushed, and is tried again: %s", scope[1], cause)
+        # At random, so that scopes that failed together do not come back together.
         await self._holdings.put_off([scope], random.uniform(0.5, 1.0) * min(_LONGEST, 2.0**one.attempts))
 
     def _tell(self, cause: str) -> None:
-        """One line for all scopes that a cause is of, and again where it lasts."""
+        """Log one line for all scopes with a cause, and again while it lasts."""
         now = asyncio.get_running_loop().time()
         scopes = [scope for scope, one in self._ailing.items() if one.cause == cause]
         if not scopes or now < self._told.get(cause, -math.inf) + _QUIET:
@@ -258,6 +262,7 @@ class Isolation:
 
 def _first_parts(scopes: list[Claimed]) -> list[list[Claimed]]:
     """Some lone scopes, and the rest in parts."""
+    # At random: the first ones could be just those that cannot be committed.
     shuffled = random.sample(scopes, len(scopes))
     return _alone(shuffled[:_SAMPLE]) + _parts(shuffled[_SAMPLE:])
 

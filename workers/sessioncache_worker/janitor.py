@@ -1,5 +1,7 @@
-"""The janitor: at low priority, sees to retention, removes old tombstones, has dead letters tried again, and compares
-samples of both tiers."""
+"""The janitor: the tasks of low priority (retention, purging, retrying dead letters, the audit of both tiers).
+
+Of all workers, one has the turn at a time; what a turn does is small, and a pass over everything takes many turns.
+"""
 
 from __future__ import annotations
 
@@ -29,37 +31,37 @@ from sessioncache.primitives.deadline import within
 logger = logging.getLogger(__name__)
 
 _SAMPLE = 20
-"""Scopes compared in one turn."""
+"""Scopes that are audited in one turn."""
 _PAGES = 50
-"""Pages of keys that are looked through for them in one turn: there may be much else in this Redis."""
+"""Pages of keys that are scanned for them in one turn: this Redis may hold many other keys."""
 _PURGE = 500
 """Most rows that one purging transaction removes."""
 _ALL_LETTERS = 10
-"""Turns in which the dead letters of all buckets are looked at."""
+"""Turns in which the dead letters of all buckets are read once."""
 _PASS = 60
-"""Turns in which all buckets are looked at for who fell silent long ago."""
+"""Turns in which all buckets are searched once for processes that fell silent long ago."""
 _RETRIED = 100
-"""Dead letters that are tried again in one turn at most."""
+"""Dead letters that are retried in one turn at most."""
 _LOOKS = 5
-"""Turns, one after the other, in which a bucket is looked at: what passes between makes its operation ids older."""
+"""Successive turns in which a bucket is visited: the time between them makes its idempotency keys older."""
 _TIMEOUT = 30.0
 
 
 class Janitor:
-    """Does its rounds as long as the worker runs; of all workers, one has the turn at a time."""
+    """Works as long as the worker runs; of all workers, one has the turn at a time."""
 
     def __init__(self, tiers: Tiers, *, every: float) -> None:
         self._tiers = tiers
         self._every = every
         self._hurried = asyncio.Event()
-        # Anywhere: of many workers, each has some of the turns, and may not live long.
+        # At random: of many workers, each has some of the turns, and may not live long.
         self._next_bucket = self._next_letters = random.randrange(tiers.settings.buckets)
         self._parts: deque[list[int]] = deque(maxlen=_LOOKS)
         self._pages: AsyncIterator[list[tuple[int, str]]] | None = None
         self._found: list[tuple[int, str]] = []
 
     async def run(self) -> None:
-        """One turn after the other, until cancelled."""
+        """Take one turn after the other, until cancelled."""
         while True:
             await self._wait()
             await _each(self.restore, self._take_turn)
@@ -70,15 +72,16 @@ class Janitor:
         self._hurried.clear()
 
     async def _take_turn(self) -> None:
+        # A little less than a period: the worker that had the turn may take the next one in time.
         if await self._tiers.backlog.take_turn("janitor", self._every * 0.9):
             await self.turn()
 
     def hurry(self) -> None:
-        """Look at once whether SQL came back older than it was."""
+        """Check at once whether SQL came back older than it was."""
         self._hurried.set()
 
     async def restore(self) -> bool:
-        """Have everything hot written again, if SQL came back older than it was and no other process is at it."""
+        """Have everything hot written again, if SQL came back older than it was and no other process is doing it."""
         done = await restore_if_older(self._tiers)
         if done is not None:
             logger.error(
@@ -90,9 +93,9 @@ class Janitor:
         return done is not None
 
     async def turn(self) -> None:
-        """Forget who fell silent, delete what is past its retention, retry letters, purge, and compare a sample.
+        """Forget silent processes, delete what is past its retention, retry dead letters, purge, and audit a sample.
 
-        What needs Redis alone comes first, and goes on while SQL is away.
+        What needs Redis alone comes first, and continues while SQL is away.
         """
         await _each(self.forget_silent, self.expire, self.retry_letters, self.purge, self.compare_sample)
 
@@ -104,26 +107,27 @@ class Janitor:
         return expired
 
     async def forget_silent(self) -> int:
-        """Forget run leases and workers whose processes were killed long ago, of this turn's buckets; their number.
+        """Forget run leases and workers whose processes were killed long ago, in this turn's buckets; their number.
 
-        Also operation ids that are over.
+        Also forgets idempotency keys that are over.
         """
         with within(_TIMEOUT):
             return await self._tiers.backlog.forget_silent(self._next_buckets())
 
     async def retry_letters(self) -> int:
-        """Have dead letters of the next part of all buckets flushed again that are due for it; their number."""
+        """Have the due dead letters of the next part of all buckets flushed again; their number."""
         letters, buckets = DeadLetters(self._tiers.link, self._tiers.layout), self._tiers.settings.buckets
         first, self._next_letters = self._next_letters, self._next_letters + math.ceil(buckets / _ALL_LETTERS)
         with within(_TIMEOUT):
-            await self._tiers.durable.clock()  # while SQL is away nothing can be tried
+            await self._tiers.durable.clock()  # while SQL is away nothing can be retried
             retried = await letters.retry_due([one % buckets for one in range(first, self._next_letters)], _RETRIED)
         if retried:
             logger.info("%d dead letters are tried again", retried)
         return retried
 
     def _next_buckets(self) -> list[int]:
-        """The next of a pass over all buckets, those of the turns before, and the first, which knows the workers."""
+        """The next buckets of a pass over all, those of the turns before, and the first, in which workers are
+        registered."""
         buckets = self._tiers.settings.buckets
         first, self._next_bucket = self._next_bucket, self._next_bucket + math.ceil(buckets / _PASS)
         self._parts.append([bucket % buckets for bucket in range(first, self._next_bucket)])
@@ -142,10 +146,11 @@ class Janitor:
         return purged
 
     async def compare_sample(self, most: int = _SAMPLE) -> int:
-        """Compare the next scopes of a pass over all that are hot; the number that were amiss."""
+        """Audit the next scopes of a pass over all that are hot; the number of those that differ."""
         amiss: int = 0
         for scope in await self._sample(most):
-            with within(_TIMEOUT), suppress(FencedOff, DamagedValueError):  # the worker names what is damaged and dirty
+            # What is damaged and dirty is reported by the worker.
+            with within(_TIMEOUT), suppress(FencedOff, DamagedValueError):
                 amiss += not await compare(self._tiers, *scope)
         return amiss
 
@@ -160,12 +165,13 @@ class Janitor:
                 self._pages = None
                 break
             self._found += page
+        # A page may bring more than is wanted: the rest is for the next turn.
         sample, self._found = self._found[:most], self._found[most:]
         return sample
 
 
 async def _each(*duties: Callable[[], Awaitable[object]]) -> None:
-    """Do all duties, whatever becomes of the others, so that none that keeps failing starves those after it.
+    """Do all duties, whatever becomes of the others, so that one that keeps failing does not starve those after it.
 
     An outage, or a damaged scope, is passed over; the first other error is raised once all are done.
     """

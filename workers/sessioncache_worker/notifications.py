@@ -1,4 +1,4 @@
-"""Wake-ups: buckets that got their first dirt are announced over a channel; what is missed is found by the sweep."""
+"""Notifications: a bucket that becomes dirty is announced over a channel; the poll finds what is missed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sessioncache.hot.layout import Layout
 logger = logging.getLogger(__name__)
 
 _SILENCE = 15.0
-"""Seconds without a word after which Redis is asked whether it is still there."""
+"""Seconds without a message after which Redis is asked whether it is still there."""
 _ANSWER = 5.0
 """Seconds in which it has to answer."""
 _PAUSE = (0.2, 1.0)
@@ -38,6 +38,7 @@ async def listen(link: HotClient, layout: Layout, heard: Callable[[int | None], 
         except NoPermissionError:
             if not warned:
                 logger.warning("the Redis user may not subscribe (&PREFIX:*): dirt is found by the sweeps only, later")
+            # Without the right to subscribe nothing is lost: the poll finds it, only later.
             warned = True
             await asyncio.sleep(_SILENCE)
         except (RedisError, OSError) as error:
@@ -46,7 +47,7 @@ async def listen(link: HotClient, layout: Layout, heard: Callable[[int | None], 
 
 
 async def _until(left: asyncio.Event, hearing: Coroutine[Any, Any, None]) -> None:
-    """Hear until that breaks, or the server has been left: what is no primary any more hears of nothing."""
+    """Listen until that breaks, or the server has been left: one that is no primary any more gets no announcements."""
     both = [asyncio.ensure_future(hearing), asyncio.ensure_future(left.wait())]
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -59,10 +60,10 @@ async def _until(left: asyncio.Event, hearing: Coroutine[Any, Any, None]) -> Non
 
 
 async def _hear(channel: PubSub, layout: Layout, heard: Callable[[int | None], None]) -> None:
-    """Hear over one connection, until it breaks.
+    """Listen over one connection, until it breaks.
 
-    Only what is announced after Redis has confirmed the subscription is heard, and a client that retries subscribes
-    anew without telling us: each confirmation means that some may have been missed.
+    Only what is announced after Redis has confirmed the subscription is received, and a client that reconnects
+    subscribes anew without a sign: each confirmation means that some may have been missed.
     """
     while True:
         message = await _next(channel)
@@ -74,8 +75,9 @@ async def _hear(channel: PubSub, layout: Layout, heard: Callable[[int | None], N
 
 
 async def _next(channel: PubSub) -> dict[str, Any]:
-    """What Redis says next.  OSError where it is gone without a word."""
+    """The next message.  OSError where the connection is half-open: its other end is gone without a word."""
     message = await channel.get_message(timeout=_SILENCE)
+    # A connection whose other end is gone looks like one on which nothing is announced.
     if message is None:
         await channel.ping()
         message = await channel.get_message(timeout=_ANSWER)

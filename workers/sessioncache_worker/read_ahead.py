@@ -1,8 +1,7 @@
-"""Reading ahead: while SQL commits a batch, what comes after it is read, as far as one more batch goes.
+"""Reading ahead: while SQL commits a batch, what comes after it is read, up to one more batch.
 
-Scopes are read many at a time, as long as they are small; of a large one only its size is told, and it is read with
-few others, when there is room for it.  So what is read and not taken is two batches at most, or a batch and the largest
-scope.
+Small scopes are read many at a time; of a large one only the size is read first, and the scope itself with few others,
+when there is room for it.  So no more is read and waiting than two batches, or a batch and the largest scope.
 """
 
 from __future__ import annotations
@@ -23,14 +22,15 @@ Scope = tuple[int, str]
 _STEP = 128
 """Scopes that are read at once: SQL gets its first batch after so many."""
 _SMALL, _AT_ONCE = 32 * 1024, 1024 * 1024
-"""Bytes of a scope that is read with so many others, and of all that are read at once of larger ones, or one of them.
+"""Most bytes of a scope that is read with so many others, and of larger ones that are read at once (a single one may be
+larger).
 
-Redis answers nobody before it has worked on all that was asked at once.
+Redis answers nobody else before it has worked on all that was asked at once.
 """
 
 
 class Reader:
-    """The dirt of claimed scopes in batches: each is what has been read by the time it is asked for."""
+    """What is dirty in claimed scopes, in batches: each is what has been read by the time it is asked for."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class Reader:
         rows: int,
         size: int,
     ) -> None:
-        """`rows` and `size` (bytes): after so many it waits until some are taken; the latter also bounds a batch.
+        """`rows` and `size` (bytes): after so many it waits until some are taken; `size` also bounds a batch.
 
-        `read` is told how many bytes of one scope it may bring.
+        `read` gets the most bytes that it may read of one scope.
         """
         self._read = read
         self._claimed = claimed
@@ -50,7 +50,7 @@ class Reader:
         self._size = size
         self._found: list[Dirt] = []
         self._rows = self._bytes = 0
-        """Of what was found and not taken."""
+        """What was read and not taken yet."""
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -85,10 +85,11 @@ class Reader:
                     large = large[len(fitting) :]
                     await self._read_some([one.scope for one in fitting], ANY_SIZE)
         finally:
+            # Also where reading failed: whoever waits to take something has to see it.
             self._changed.set()
 
     async def _read_some(self, scopes: Sequence[Scope], most: int) -> list[Large]:
-        """Read scopes when there is room; those of more than `most` bytes are left."""
+        """Read scopes when there is room; those of more than `most` bytes are returned unread."""
         while self._is_enough():
             await self._change()
         found = await self._read(scopes, most)
@@ -112,7 +113,7 @@ class Reader:
 
 
 def _fitting(large: Sequence[Large], size: int) -> Sequence[Large]:
-    """The first scopes that make up no more than `size` bytes together; at least one."""
+    """The first scopes that have no more than `size` bytes together; at least one."""
     total = 0
     for count, one in enumerate(large):
         total += one.size

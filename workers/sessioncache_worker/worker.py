@@ -1,4 +1,7 @@
-"""The worker: claims due scopes of all buckets, has them flushed, and says that it lives."""
+"""The worker: claims due scopes of all buckets, has them flushed, and reports that it is alive.
+
+A worker needs no coordinator: claims expire, so that any other worker takes over what a killed one had claimed (R9).
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SCOPES_AT_ONCE = 512
-"""Most scopes that a worker claims in one go, if no bucket gives it fewer than _OF_A_BUCKET."""
+"""Most scopes that a worker claims at once, if no bucket gives it fewer than _OF_A_BUCKET."""
 _OF_A_BUCKET = 8
 """Scopes of each bucket that are claimed at least: a few thousand in all, flushed well within a lease."""
 _BUCKETS_AT_ONCE = 256
@@ -62,11 +65,12 @@ _AILING_TOLD = 5
 _TIMEOUT = 5.0
 """Seconds an exchange with Redis may take."""
 _LEASES = 3
-"""Leases for which others are waited for: claims of one that was killed end within one, what it put off within two."""
+"""Leases for which other workers are waited for: claims of a killed one expire within one, what it put off within
+two."""
 
 
 class _Standstill:
-    """How long the oldest dirt of all has been the same."""
+    """For how long the oldest dirty scope of all has been the same."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -74,7 +78,7 @@ class _Standstill:
         self._ends = math.inf
 
     def is_over(self, oldest: int | None) -> bool:
-        """Whether it has been this one for too long; None: something was done."""
+        """Whether it has been the same for too long; None: there was progress."""
         now = asyncio.get_running_loop().time()
         if oldest is None or oldest != self._oldest:
             self._oldest, self._ends = oldest, now + self._seconds
@@ -84,20 +88,26 @@ class _Standstill:
 class FlushWorker:
     """A flush worker; any number of them may run at once, and any of them may die at any point.
 
-    ``async with FlushWorker(redis, engine) as worker`` runs it in the background until the block ends;
-    `run` runs it until `stop`, `flush_once` flushes what is dirty now.
+    ``async with FlushWorker(redis, engine) as worker`` runs it in the background until the block ends; `run` runs it
+    until `stop`, `flush_once` flushes what is dirty now.
     """
 
     def __init__(self, redis: Redis, engine: AsyncEngine, **settings: Any) -> None:
-        """A worker over the caller's `redis.asyncio.Redis` and `AsyncEngine`, with settings of `WorkerSettings`."""
+        """A worker over the caller's `redis.asyncio.Redis` and `AsyncEngine`; nothing is sent before it runs.
+
+        Settings are those of `WorkerSettings`.
+
+        Raises:
+            ConfigurationError: A setting is unknown or has no usable value, or the client or engine cannot be used.
+        """
         options = WorkerSettings.of(settings)
-        # SQL gives a stopped worker's locks free well before its lease is over (R9).
+        # SQL frees the locks of a stopped worker well before its lease is over (R9).
         durable = DurableTier(engine, lock_timeout=options.lease / 2)
         self._set_up(HotClient(redis, owned=False), durable, options)
 
     @classmethod
     def over(cls, link: HotClient, durable: DurableTier, settings: WorkerSettings) -> Self:
-        """A worker over a link and a durable tier of ours."""
+        """A worker over a client and a durable tier of our own."""
         worker = cls.__new__(cls)
         worker._set_up(link, durable, settings)
         return worker
@@ -128,6 +138,11 @@ class FlushWorker:
         """Flush what becomes due, until `stop`; survives outages of both tiers.
 
         After `stop` it ends within the grace time, whatever the database does; what it still holds then is given back.
+
+        Raises:
+            ConfigurationError: The settings, or both tiers, do not fit together; waiting would not help.
+            SchemaVersionError: The schema of the database is not the one that this version needs.
+            DurableTierUnavailableError: The database refuses the login at the start.
         """
         jobs = {
             "wake-up channel": self._listen,
@@ -160,12 +175,13 @@ class FlushWorker:
 
     @property
     def _farewell_time(self) -> float:
-        """Seconds of the grace time that are kept for giving back what is held."""
+        """Seconds of the grace time that are reserved for giving back what is held."""
         return min(1.0, self.settings.grace / 4)
 
     async def _say_farewell(self) -> None:
         with suppress(SessionCacheError, TimeoutError):
             async with asyncio.timeout(self._farewell_time):
+                # Given back, so that other workers need not wait for the lease to expire.
                 if len(self.flusher.holdings):
                     await self.flusher.holdings.give_back()
                 await self._tiers.backlog.beat(self.name, "", ended=True)
@@ -193,9 +209,9 @@ class FlushWorker:
             await asyncio.wait_for(self._stopped.wait(), seconds)
 
     def _is_final(self, error: Exception) -> bool:
-        """Whether waiting does not help: the settings are wrong, or what both tiers have.
+        """Whether waiting does not help: the settings are wrong, or what both tiers contain.
 
-        A login that is refused is wrong at the start; later on its password may just be about to change.
+        A refused login is wrong at the start; later its password may just be about to change.
         """
         started = self._tiers.installation.checked
         if isinstance(error, DurableTierUnavailableError):
@@ -205,14 +221,14 @@ class FlushWorker:
         )
 
     async def _note(self, error: Exception, failures: int) -> None:
-        """Tell the log what failed."""
+        """Log what failed."""
         if isinstance(error, DurableTierUnavailableError):
             lacks = await self._missing_rights() if error._cause == RIGHTS and SQL not in self._outages else ""
             self._outages.away(SQL, f"{error}{lacks}")
         elif isinstance(error, SessionCacheError):
             self._outages.away(REDIS, str(error))
         elif failures & (failures - 1) == 0:
-            # Not its text, which may quote what is state.
+            # Not its text, which may quote state.
             where = "".join(traceback.format_tb(error.__traceback__))
             logger.error("a round of the worker failed: %s\n%s", type(error).__name__, where)
 
@@ -223,7 +239,7 @@ class FlushWorker:
         return ""
 
     async def _note_success(self, *, flushed: bool) -> None:
-        """Tell the log of a tier that is back."""
+        """Log that a tier is back."""
         self._outages.back(REDIS)
         if flushed and SQL in self._outages:
             waiting = sum((await self._tiers.backlog.count_dirty(self._buckets)).values())
@@ -232,9 +248,14 @@ class FlushWorker:
     async def flush_once(self) -> int:
         """Flush all that is dirty now, whether due or not; the number of rows.
 
-        Waits for scopes that another worker holds, three leases at most for one that makes no progress.  What the
-        database refuses as data becomes dead letters.  DurableTierUnavailableError where it cannot be used, or not for
-        some scopes, here or there; DamagedValueError where Redis holds of some what is of no use.
+        It waits for scopes that another worker holds, but not more than three leases without progress.  What the
+        database refuses as data becomes dead letters.
+
+        Raises:
+            DurableTierUnavailableError: The database cannot be used, or cannot take some scopes, here or from another
+                worker.
+            HotTierUnavailableError: Redis cannot be reached.
+            DamagedValueError: What Redis holds of some scope cannot be read.
         """
         await self._check()
         began = await self._tiers.link.time()
@@ -244,6 +265,7 @@ class FlushWorker:
             claimed = await self._claim(list(self._buckets), everything=True)
             flushed = await self._flush(claimed)
             rows += flushed
+            # SQL came back older, and everything hot was marked as dirty just now: that has to be flushed as well.
             if await self._janitor.restore():
                 began = await self._tiers.link.time()
             oldest = await self._tiers.backlog.oldest(self._buckets)
@@ -272,7 +294,7 @@ class FlushWorker:
                 await self._tiers.check()
 
     async def _work(self) -> None:
-        """One round: look at the buckets that are due, or wait until one is."""
+        """One round: visit the buckets that are due, or wait until one is."""
         loop = asyncio.get_running_loop()
         due = self._agenda.due(loop.time(), _BUCKETS_AT_ONCE)
         if not due:
@@ -302,6 +324,7 @@ class FlushWorker:
             everything=everything,
         )
         claimed: list[Claimed] = []
+        # R17: None is a bucket whose incarnation SQL does not know: registered below, it is claimed in the next round.
         for bucket, found in claims.items():
             self._agenda.note(bucket, found.wait if found else 0.0, began)
             claimed += [(bucket, member) for member in found.members] if found else []
@@ -314,7 +337,7 @@ class FlushWorker:
         return claimed
 
     async def _flush(self, claimed: list[Claimed], *, patient: bool = True) -> int:
-        """Flush what was claimed; `patient`: also what is looked into beside.  The number of rows."""
+        """Flush what was claimed; `patient`: wait also for what `isolation` tries.  The number of rows."""
         try:
             rows = await self.flusher.flush(claimed, patient=patient)
         except Exception:
@@ -336,10 +359,10 @@ class FlushWorker:
             self._agenda.announce(bucket, at)
         self._woken.set()
 
-    # ---- beside the work
+    # ---- background tasks
 
     async def _listen(self) -> None:
-        """Hear of buckets that got their first dirt."""
+        """Receive the buckets that become dirty."""
 
         def heard(bucket: int | None) -> None:
             now = asyncio.get_running_loop().time()
@@ -356,7 +379,7 @@ class FlushWorker:
             await asyncio.sleep(_HEARTBEAT)
 
     def _about(self) -> dict[str, Any]:
-        """What the worker says of itself, for `doctor` and for a `flush` that takes long."""
+        """What the worker reports of itself, for `doctor` and for a `flush` that takes long."""
         about: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
         ailing = self.flusher.isolation.ailing()
         told = [(*scope, one.cause, one.attempts) for scope, one in list(ailing.items())[:_AILING_TOLD]]
@@ -369,7 +392,7 @@ class FlushWorker:
         return about | {name: value for name, value in more.items() if value}
 
     async def _sweep(self) -> None:
-        """Look for dirt in all buckets now and then, in case an announcement was missed."""
+        """Search all buckets for dirty scopes now and then, in case an announcement was missed."""
         while True:
             await asyncio.sleep(self.settings.sweep)
             with suppress(HotTierUnavailableError):
@@ -382,8 +405,9 @@ class FlushWorker:
                     self._woken.set()
 
     async def _renew(self) -> None:
-        """Keep the lease of what takes long."""
+        """Renew the claims on what takes long."""
         while True:
+            # A third of a lease: two renewals may fail before another worker takes over.
             await asyncio.sleep(self.settings.lease / 3)
             with suppress(HotTierUnavailableError):
                 await self.flusher.holdings.renew()
@@ -408,7 +432,7 @@ class FlushWorker:
 
 
 class _Attempt:
-    """What tenacity's waits want to know of the attempts so far."""
+    """What tenacity's waits read of the attempts so far."""
 
     def __init__(self, attempt_number: int) -> None:
         self.attempt_number = attempt_number

@@ -110,7 +110,7 @@ MUTATIONS = (
         "letters are tried again while SQL is away",
         "R10",
         "workers/sessioncache_worker/janitor.py",
-        "            await self._tiers.durable.clock()  # while SQL is away nothing can be tried\n",
+        "            await self._tiers.durable.clock()  # while SQL is away nothing can be retried\n",
         "",
         ("both_tiers/test_retained.py::test_no_letter_is_tried_again_while_sql_is_away",),
     ),
