@@ -8,7 +8,9 @@ INPUTS := pyproject.toml constraints.txt
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 # What a newcomer's machine can run: Valkey and SQLite come with Python packages.
-NEWCOMER := tests/unit tests/packaging/test_shape.py tests/packaging/test_layers.py tests/scripts tests/conformance tests/client
+NEWCOMER := tests/unit tests/packaging/test_shape.py tests/packaging/test_layers.py tests/scripts \
+	tests/conformance/test_memory.py tests/conformance/test_valkey_sqlite.py tests/client/test_sessions.py \
+	tests/client/test_concurrency.py tests/client/test_leases.py tests/client/test_namespaces.py tests/races/test_flush.py
 
 .PHONY: demo quick test test-full lint bench bench-others bench-full bench-peers chaos mutants docs
 .DELETE_ON_ERROR:
@@ -27,12 +29,7 @@ test: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check
 	$(BIN)/pytest $(SIDE_BY_SIDE) --from-packages -m "not slow and not alone" $(NEWCOMER)
 
-# Everything that CI runs: types, every server, races, faults, documents, packages; then what must have the machine for itself.
-test-all: lint
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not slow and not alone"
-	$(BIN)/pytest -m "alone and not slow"
-
-# With the slow ones: real outages, and every page's commands.
+# Everything, with every server: types, races, faults, documents, packages; then what must have the machine for itself.
 test-full: lint
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not slow and not alone"
 	$(BIN)/pytest -m "alone or slow"
