@@ -333,7 +333,8 @@ class Session(Handle):
 
     def _changed(self, revision: bytes) -> None:
         self._head[Field.UPDATED] = max(revision, self._head.get(Field.UPDATED, ZERO))
-        self._in_use.seen(self._head)
+        if self._tiers.usage.needed:
+            self._in_use.seen(self._head)
 
 
 def _halves(parts: Mapping[KeyScope, Part], written: Written) -> list[tuple[dict[KeyScope, Part], Written]]:

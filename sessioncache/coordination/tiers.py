@@ -111,7 +111,7 @@ class Tiers:
                 if is_repeatable(error):
                     self._outages.away(REDIS, str(error))
                 raise
-        if self._outages:
+        if self._outages.current:
             self._outages.back(REDIS)
         return result
 

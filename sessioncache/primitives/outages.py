@@ -33,24 +33,22 @@ class Outages:
         """`waiting` tells what waits for the database, if that is known."""
         self._logger = logger
         self._waiting = waiting
-        self._away: dict[str, Outage] = {}
+        self.current: dict[str, Outage] = {}
+        """By tier; read by every call."""
 
     def __contains__(self, tier: str) -> bool:
-        return tier in self._away
-
-    def __bool__(self) -> bool:
-        return bool(self._away)
+        return tier in self.current
 
     def causes(self) -> dict[str, str]:
         """Tier -> why it is away."""
-        return {tier: one.cause for tier, one in self._away.items()}
+        return {tier: one.cause for tier, one in self.current.items()}
 
     def away(self, tier: str, cause: str) -> None:
         """A tier failed with this error."""
         now = time.monotonic()
-        one = self._away.get(tier)
+        one = self.current.get(tier)
         if one is None:
-            self._away[tier] = Outage(cause, now, now + _FIRST_AGAIN)
+            self.current[tier] = Outage(cause, now, now + _FIRST_AGAIN)
             self._logger.warning("%s is away, and is tried again: %s", tier, cause)
             return
         one.cause = cause
@@ -61,7 +59,7 @@ class Outages:
 
     def back(self, tier: str, waiting: str = "") -> None:
         """A tier answered; `waiting` tells what waits for it."""
-        one = self._away.pop(tier, None)
+        one = self.current.pop(tier, None)
         if one is not None:
             waiting = waiting or (self._waiting() if tier == SQL else "")
             seconds = told_seconds(time.monotonic() - one.since)

@@ -32,13 +32,13 @@ def test_one_line_when_a_tier_goes_one_when_it_is_back_and_few_between(
         for _ in range(3_600):
             told.away(SQL, "nobody listens there")
             clock.now += 1
-        assert bool(told)
+        assert told.current
         assert told.causes() == {SQL: "nobody listens there"}
         told.away(REDIS, "no answer")
         told.back(SQL)
         told.back(SQL)
         told.back(REDIS)
-    assert not told
+    assert not told.current
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0] == "the SQL database is away, and is tried again: nobody listens there"
     assert lines[1:6] == [
