@@ -12,18 +12,11 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.coordination.usage import InUse
-from sessioncache.errors import (
-    ConfigurationError,
-    InvalidNameError,
-    LimitExceededError,
-    SessionNotFoundError,
-    StaleLeaseError,
-    StaleSessionError,
-    TypeMismatchError,
-)
+from sessioncache.errors import ConfigurationError, InvalidNameError, SessionNotFoundError
 from sessioncache.handle.edit import Edit, KeyChange
 from sessioncache.handle.flush_wait import flush
 from sessioncache.handle.local_view import LocalView, State
+from sessioncache.handle.refusals import error_of
 from sessioncache.handle.unflushed_writes import UnflushedWrites
 from sessioncache.hot.fields import Code
 from sessioncache.hot.layout import Place
@@ -44,32 +37,9 @@ from sessioncache.primitives.values import (
     decode_value,
     encode_value,
 )
-from sessioncache.settings import MAX_REPLACED_BYTES, MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 from sessioncache.watch import Watch
 
 T = TypeVar("T")
-
-_LIMITS = {
-    "value": f"the value would have more than {MAX_VALUE_BYTES} bytes as JSON",
-    "keys": f"the scope would have more than {MAX_SCOPE_KEYS} keys",
-    "bytes": f"the scope would have more than {MAX_SCOPE_BYTES} bytes of values",
-    "replaced": f"one call would replace more than {MAX_REPLACED_BYTES} bytes of values: split it into several",
-}
-
-
-def raise_refusal(why: str) -> None:
-    """Raise the error of a write that was refused for a reason that has nothing to do with its keys."""
-    if why == "lease":
-        raise StaleLeaseError("the run lease was lost; nothing was written")
-    if why == "erased":
-        raise erased()
-
-
-def erased() -> StaleSessionError:
-    """Writes of a user are refused for a while after the user was erased."""
-    return StaleSessionError(
-        "all that there was of this user has just been erased; nothing was written: try again in a minute"
-    )
 
 
 def gone_keys(mapping: Mapping[str, Json], delete: Iterable[str]) -> tuple[str, ...]:
@@ -487,12 +457,6 @@ class Handle(ABC):
     def _accepted(self, outcome: Written | Refused, changes: Mapping[KeyScope, list[Operation]]) -> Written:
         if isinstance(outcome, Written):
             return outcome
-        raise_refusal(outcome.why)
         parts = list(self._parts(changes).items())
-        keys = tuple(self._full(parts[i][0], parts[i][1].operations[j].key) for i, j in outcome.where if j >= 0)
-        if outcome.why == "stale":
-            what = f"the keys {', '.join(map(repr, keys))} were changed" if keys else "the keys were changed"
-            raise StaleSessionError(f"{what} by somebody else since they were read; nothing was written", keys=keys)
-        if outcome.why == "mismatch":
-            raise TypeMismatchError(f"the value of {keys[0]!r} is not a list; nothing was written", key=keys[0])
-        raise LimitExceededError(_LIMITS[outcome.detail] + "; nothing was written")
+        keys = [self._full(parts[i][0], parts[i][1].operations[j].key) for i, j in outcome.where if j >= 0]
+        raise error_of(outcome, keys)

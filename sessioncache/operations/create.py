@@ -16,7 +16,7 @@ from sessioncache.errors import (
     OutcomeUnknownError,
     SessionExistsError,
 )
-from sessioncache.handle.base import raise_refusal
+from sessioncache.handle.refusals import raise_refusal
 from sessioncache.hot.fields import NEW, Code
 from sessioncache.hot.limits import check_call, size_of
 from sessioncache.hot.messages import Operation, Part, Refused, Written, WrittenPart

@@ -8,7 +8,7 @@ from functools import partial
 from sessioncache.coordination.id_reservation import IdReservation
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import SessionExistsError
-from sessioncache.handle.base import raise_refusal
+from sessioncache.handle.refusals import raise_refusal
 from sessioncache.handle.unflushed_writes import UnflushedWrites
 from sessioncache.hot.fields import Code, Field
 from sessioncache.hot.forking import Fork, MoreNamespaces, Spaces, TooLarge

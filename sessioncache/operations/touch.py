@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.errors import InvalidNameError, InvalidValueError, LimitExceededError
-from sessioncache.handle.base import raise_refusal
+from sessioncache.handle.refusals import raise_refusal
 from sessioncache.hot.messages import Part, Refused, Touch, Written
 
 MAX_TITLE_BYTES = 1_024
