@@ -1,4 +1,4 @@
-"""Addresses of Redis: what a URL must look like, which the client would otherwise read in its own way.  Pure."""
+"""Addresses of Redis: which URLs are accepted; redis-py would interpret some others in its own way.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DATABASE = re.compile(r"(/\d*)?")
 def check_url(url: object) -> str:
     """The URL; ConfigurationError, which quotes nothing of it, where it is not one of a Redis server.
 
-    The client itself takes database 0 where the URL names one by something else than a number.
+    The client itself uses database 0 where the URL names one by something else than a number.
     """
     if isinstance(url, str) and "#" in url:
         raise ConfigurationError("the Redis URL has a # in it: in a password it is written as %23")
@@ -41,5 +41,5 @@ def check_url(url: object) -> str:
 
 
 def _is_torn(parts: SplitResult) -> bool:
-    """Whether a password may go on behind what was read as host and port, which are shown."""
+    """Whether a part of the password may have been read as host and port, which are shown."""
     return "@" in parts.path or any("@" in one and "=" not in one for one in parts.query.split("&"))

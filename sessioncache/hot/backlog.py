@@ -1,4 +1,5 @@
-"""The hot tier as a worker uses it: claims, dirt, acknowledgements, heartbeats, counters."""
+"""The backlog: the hot tier as a worker uses it, with claims, dirty fields, acknowledgements, heartbeats and
+counters."""
 
 from __future__ import annotations
 
@@ -30,9 +31,9 @@ B = TypeVar("B")
 _CHUNK = 64
 """Calls of one exchange."""
 _OF_A_CALL = 16
-"""Scopes of one call: it takes Redis half a millisecond."""
+"""Scopes of one call, over which Redis takes half a millisecond."""
 _FORGOTTEN = 3_600.0
-"""Seconds after which a run lease that was neither given back nor taken again may be forgotten, and a silent worker."""
+"""Seconds after which a silent worker, or a run lease that was neither given back nor taken again, is forgotten."""
 
 ANY_SIZE = 1 << 40
 """Bytes: more than any scope has."""
@@ -40,7 +41,7 @@ ANY_SIZE = 1 << 40
 _NOTHING = Acknowledged(0, 0, [])
 
 Reading = Dirt | Large | Unready | Dropped | Damaged | None
-"""The dirt of a scope; Unready where something must be settled first, None where Redis lost the scope."""
+"""What is dirty in a scope; Unready where something must be settled first, None where Redis lost the scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +59,21 @@ class Measured:
 
     dirty: int
     oldest: int
-    """Since when the oldest dirt waits (µs by the clock of Redis); 0: there is none."""
+    """Since when the oldest dirty scope waits (µs by the clock of Redis); 0: nothing is dirty."""
     now: int
     measure: bool
-    """Whether it is the caller's turn to measure."""
+    """Whether the caller is to measure now."""
 
 
 class Backlog:
-    """Dirt on its way to SQL."""
+    """What is dirty, on its way to SQL."""
 
     def __init__(self, link: HotClient, layout: Layout, *, idle_ttl: float) -> None:
         self.link = link
         self.layout = layout
         self.idle_ms = max(1, int(idle_ttl * 1000))
         self._generations: dict[int, tuple[bytes, float]] = {}
-        """What was told of the operation ids of buckets, and when by a clock that nobody sets."""
+        """What was reported of the idempotency keys of buckets, and when, by a clock that nobody sets."""
 
     async def claim(
         self, buckets: Sequence[int], worker: str, *, lease: float, delay: float, most: int, everything: bool = False
@@ -101,7 +102,8 @@ class Backlog:
         return sum(int(reply[1]) for reply in await self.link.call_many(load_script("renew"), calls))
 
     async def read_dirt(self, scopes: Sequence[tuple[int, str]], most: int = ANY_SIZE) -> list[Reading]:
-        """The dirt of scopes (bucket, member), in their order; of what has more than `most` bytes its size."""
+        """What is dirty in scopes (bucket, member), in their order; for those with more than `most` bytes, their
+        size."""
         groups = _groups(scopes, [Piece(0, 0, 0)] * len(scopes))
         found = await self._by_bucket("dirt", scopes, groups, (self.idle_ms, most, b""), lambda _: ())
         later = [scope for scope, reply in zip(scopes, found, strict=True) if _is_later(reply)]
@@ -122,7 +124,8 @@ class Backlog:
             return GARBLED
 
     async def _said(self, bucket: int, member: str, reply: Reply, most: int) -> Reading:
-        """What a reply says; what is too large for Lua, yet not more than `most` bytes, is read past it."""
+        """The result that a reply stands for; what is too large for Lua, but has no more than `most` bytes, is read by
+        commands."""
         if reply[0] != b"large":
             return self._dirt(bucket, member, reply)
         if reply[1] > most:
@@ -134,10 +137,11 @@ class Backlog:
     async def acknowledge(self, committed: Sequence[Committed], *, delay: float) -> list[Acknowledged | Damaged | None]:
         """Acknowledge by version; None where the incarnation has changed since the reading, and nothing was changed.
 
-        A large scope is acknowledged in pieces (see ``ack.lua``).  Of one that is not to its end the rest stays dirty.
+        A large scope is acknowledged in pieces (see ``ack.lua``).  Where that is interrupted, the rest stays dirty.
         """
         common = (_micro(delay), self.idle_ms, TOMBSTONE_RETENTION * 1000)
         pieces = [pieces_of(one) for one in committed]
+        # The last piece settles the head and the flush watermark: it follows once all others are acknowledged.
         before = [
             await self._acknowledge_first(one, of_one[:-1], common) if len(of_one) > 1 else _NOTHING
             for one, of_one in zip(committed, pieces, strict=True)
@@ -147,6 +151,7 @@ class Backlog:
 
         def args_of(at: int) -> list[Argument]:
             done = before[last[at]]
+            # R8: the watermark must not pass a row that was refused in an earlier piece.
             held_back = b"2" if isinstance(done, Acknowledged) and _is_refused(done) else b""
             return acknowledgement_of(committed[last[at]], pieces[last[at]][-1], held_back)
 
@@ -180,7 +185,7 @@ class Backlog:
         common: Sequence[Argument],
         args_of: Callable[[int], Sequence[Argument]],
     ) -> list[Reply]:
-        """What a script answers of each scope."""
+        """What a script answers for each scope."""
 
         def call_of(places: Sequence[int]) -> Call:
             control = self.layout.control(scopes[places[0]][0])
@@ -200,28 +205,28 @@ class Backlog:
         return found
 
     async def beat(self, worker: str, about: str, *, ended: bool = False) -> None:
-        """Note that a worker lives, or that it has ended."""
+        """Record that a worker is alive, or that it has ended."""
         args = (worker.encode(), b"ended" if ended else b"alive", about.encode())
         await self.link.call(load_script("heartbeat"), [self.layout.control(0)], args)
 
     async def heartbeats(self) -> dict[str, int]:
-        """Living workers: name -> microseconds by the clock of Redis of their last heartbeat."""
+        """Living workers: name -> time of the last heartbeat (µs by the clock of Redis)."""
         beats = pairs_of(await self.link.command(b"HGETALL", self.layout.control(0)))
         return {n[2:].decode(): int(v.split(b"|", 1)[0]) for n, v in beats.items() if n.startswith(b"w:")}
 
     async def count_dirty(self, buckets: Sequence[int]) -> dict[int, int]:
-        """Dirty scopes of each bucket, without touching anything."""
+        """Dirty scopes of each bucket; changes nothing."""
         replies = await self.link.exchange([(b"ZCARD", self.layout.control(b)[:-3] + b"dirty") for b in buckets], {})
         return {b: int(reply) for b, reply in zip(buckets, replies, strict=True) if isinstance(reply, int)}
 
     async def oldest(self, buckets: Sequence[int]) -> int | None:
-        """Since when the oldest dirt has been waiting (µs by the clock of Redis), dead letters left out."""
+        """Since when the oldest dirty scope has been waiting (µs by the clock of Redis), dead letters left out."""
         commands = [(b"ZRANGE", self.layout.control(b)[:-3] + b"since", 0, 0, b"WITHSCORES") for b in buckets]
         scores = [_score(reply) for reply in await self.link.exchange(commands, {}) if reply]
         return min(scores, default=None)
 
     async def pressure(self, good_for: float, *, dirty: int | None = None, oldest: int = 0) -> Measured:
-        """What was measured lately; `dirty` and `oldest` (µs) note a measurement of the caller's."""
+        """What was measured lately; `dirty` and `oldest` (µs) record a measurement by the caller."""
         args: list[Argument] = [_micro(good_for)]
         if dirty is not None:
             args += [dirty, oldest]
@@ -229,11 +234,11 @@ class Backlog:
         return Measured(reply[0], int(reply[1]), int(reply[2]), reply[3] == 1)
 
     async def note_older(self) -> None:
-        """Note that SQL was found to have less than was flushed."""
+        """Record that SQL was found to have less than was flushed."""
         await self.link.command(b"HSET", self.layout.control(0), b"older", await self.link.time())
 
     async def note_restored(self) -> None:
-        """Note that everything that is hot is being written again."""
+        """Record that everything that is hot is being written again."""
         await self.link.command(b"HSET", self.layout.control(0), b"restored", await self.link.time())
 
     async def is_older(self) -> bool:
@@ -245,31 +250,34 @@ class Backlog:
     async def take_turn(self, name: str, seconds: float, *, again: bool = False) -> bool:
         """Whether it is the caller's turn to do something for all processes, for the next seconds.
 
-        `again`: it is, and goes on.
+        `again`: the caller has the turn, and keeps it.
         """
         args = (name.encode(), _micro(seconds), int(again))
         return bool((await self.link.call(load_script("turn"), [self.layout.control(0)], args))[1])
 
     async def forget_silent(self, buckets: Sequence[int]) -> int:
-        """Forget who fell silent over an hour ago: workers, and run leases of runners that were killed; how many.
+        """Forget who has been silent for over an hour: workers, and run leases of runners that were killed; how many.
 
-        Also operation ids that are over, of buckets in which no call has forgotten any since this was called before.
+        Also forgets idempotency keys that are over, in buckets where no call has done so since this was called last.
         """
         calls = [
             ([self.layout.control(bucket)], (_micro(_FORGOTTEN), LIFETIME, *self._passed_since(bucket)))
             for bucket in buckets
         ]
         replies = await self.link.call_many(load_script("forget"), calls)
+        # R4: however the clock of Redis is set, keys grow older by the time that this process has measured itself.
         self._generations |= {b: (reply[2], monotonic()) for b, reply in zip(buckets, replies, strict=True)}
         return sum(reply[1] for reply in replies)
 
     def _passed_since(self, bucket: int) -> tuple[Argument, Argument]:
-        """What was told of a bucket's operation ids, and the microseconds since then at least."""
+        """What was reported of a bucket's idempotency keys, and the microseconds that have passed since then at
+        least."""
         told, when = self._generations.get(bucket, (b"", 0.0))
         return told, _micro(monotonic() - when) if told else 0
 
     async def record_failure(self, dirt: Dirt, entry: Entry | None, reason: str, *, attempts: int) -> bool:
-        """Note that the database refused an entry of a scope as data, or (None) its head; whether it is dead by now.
+        """Record that the database refused an entry of a scope as data, or (None) its head; whether it is a dead letter
+        now.
 
         The head of a namespace is its own record, not that of its session.
         """
@@ -279,7 +287,7 @@ class Backlog:
         return bool((await self.link.call(load_script("record_failure"), keys, args))[2])
 
     async def incarnations(self, buckets: Sequence[int]) -> dict[int, str]:
-        """The incarnation that each bucket has, known to SQL or not; those without one are left out."""
+        """The incarnation that each bucket has, registered or not; those without one are left out."""
         replies = await self.link.exchange([(b"HGET", self.layout.control(b), b"incarnation") for b in buckets], {})
         return {b: reply.decode() for b, reply in zip(buckets, replies, strict=True) if isinstance(reply, bytes)}
 
@@ -330,15 +338,15 @@ class Backlog:
         return bool((await self.link.call(load_script("scrub"), [place.control, place.hash], args))[1])
 
     def place(self, bucket: int, member: str) -> Place:
-        """Where a scope lies of which only bucket and member are known."""
+        """The address of a scope of which only bucket and member are known."""
         ref = ScopeRef(ScopeKind(member[0]), "", "", id=member[1:], bucket=bucket)
         return Place(ref, self.layout.control(bucket), self.layout.hash(bucket, member), b"")
 
 
 async def _in_chunks(call: Callable[[Sequence[A]], Awaitable[list[B]]], many: Sequence[A]) -> list[B]:
-    """All results in order.  Redis works on one chunk while the replies of the one before are taken apart.
+    """All results in order.  Redis works on one chunk while the replies to the one before are parsed.
 
-    Two at a time: Redis answers nobody before it has worked on all that has come in.
+    Two at a time: Redis answers nobody else before it has worked on all that has come in.
     """
     two = asyncio.Semaphore(2)
 
@@ -370,14 +378,14 @@ def _scope_of(one: Committed) -> tuple[int, str]:
 
 
 def _is_refused(done: Acknowledged) -> bool:
-    """Whether SQL has a newer row of something that the hot tier has not moved on from."""
+    """Whether SQL has a newer row of something that was not written again in the hot tier."""
     return any(not field.startswith(b"?") for field in done.refused)
 
 
 def _together(
     before: Acknowledged | Damaged | None, then: Acknowledged | Damaged | None
 ) -> Acknowledged | Damaged | None:
-    """What two pieces of one scope did; None where the incarnation has changed."""
+    """What two pieces of one scope did together; None where the incarnation has changed."""
     if not isinstance(before, Acknowledged):
         return before
     if not isinstance(then, Acknowledged):

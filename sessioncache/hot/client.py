@@ -1,8 +1,8 @@
-"""The link to Redis: the one place that knows the topology, chosen by URL, and what a failed exchange means.
+"""The client of Redis: the one place that knows the topology, chosen by URL, and what a failed exchange means.
 
 Commands go over a connection of our own, made with the caller's connection settings, so that no client's retries,
-decoding or pool limits change what a call does: a write is never repeated behind our back, and replies are bytes.  All
-calls share it (see `line`); one that gets no answer in time leaves it, and the next ones take a new one.
+decoding or pool limits change what a call does: a write is never repeated without our knowledge, and replies are bytes.
+All calls share it (see `connection`); after a call that gets no answer in time, the next ones use a new one.
 """
 
 from __future__ import annotations
@@ -64,19 +64,21 @@ class HotClient:
         self._owned = owned
         self._line: SharedConnection | None = None
         self._large_line: SharedConnection | None = None
-        """What takes long to come or go has a connection of its own, so that nobody else waits for it."""
+        """A connection for what takes long to send or to receive, so that other calls need not wait for it."""
         self._making = asyncio.Lock()
         self._closed = False
         self._left: list[Callable[[], None]] = []
 
     @classmethod
     def from_url(cls, url: str, *, connect_timeout: float = 5.0) -> Self:
-        """A link to ``redis://``, ``rediss://`` or ``unix://``.  ConfigurationError, which does not quote the URL."""
+        """A client for ``redis://``, ``rediss://`` or ``unix://``.  ConfigurationError, which does not quote the
+        URL."""
         check_url(url)
         try:
             client = Redis.from_url(
                 url, retry=Retry(NoBackoff(), 0), socket_timeout=None, socket_connect_timeout=connect_timeout
             )
+            # Made once and dropped: only this shows whether the client knows all options of the URL.
             client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
         except ValueError:
             raise ConfigurationError("an option of the Redis URL (after the ?) has a value of no use") from None
@@ -111,7 +113,7 @@ class HotClient:
     async def call_many(
         self, script: Script, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]]
     ) -> list[Reply]:
-        """The replies of one script called for many keys in one round trip; a failed one raises after all were read."""
+        """The replies of one script called for many keys in one round trip; a failed one raises once all are read."""
         if not calls:
             return []
         replies = await self.exchange([evaluation(script, *call) for call in calls], {script.sha: script})
@@ -123,7 +125,7 @@ class HotClient:
     async def call_each(
         self, script: Script, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]]
     ) -> list[Reply]:
-        """As `call_many`, but `Damaged` in the place of the reply where a scope of a call is."""
+        """As `call_many`, but with `Damaged` in place of the reply where a scope of a call is damaged."""
         if not calls:
             return []
         replies = await self.exchange([evaluation(script, *call) for call in calls], {script.sha: script})
@@ -135,7 +137,7 @@ class HotClient:
         return replies
 
     async def ask(self, request: Request, *, is_large: bool = False) -> list[Reply]:
-        """The replies to a request, one round trip; a failed one raises after all were read."""
+        """The replies to a request, in one round trip; raises for a failed one once all are read."""
         replies = await self._send(request.packed, len(request.commands), is_large=is_large)
         for reply in replies:
             if isinstance(reply, NoScriptError):
@@ -159,7 +161,7 @@ class HotClient:
         return int(seconds) * 1_000_000 + int(micros)
 
     async def info(self, *sections: str) -> dict[str, str]:
-        """What the server tells of itself: names and values of some sections of INFO."""
+        """What the server reports of itself: names and values of some sections of INFO."""
         return parse_info(await self.command(b"INFO", *sections))
 
     async def exchange(
@@ -169,6 +171,7 @@ class HotClient:
         if not commands:
             return []
         replies = await self._exchange(commands, is_large=is_large)
+        # Redis forgets scripts on restart, and could once more in between: the second time each call bears its text.
         for each in (False, True):
             unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
             if not unknown:
@@ -183,6 +186,7 @@ class HotClient:
         return await self._send(pack(commands), len(commands), is_large=is_large)
 
     async def _send(self, packed: list[bytes], replies: int, *, is_large: bool = False) -> list[Reply]:
+        # A large request holds up whatever is sent after it, as a large answer does.
         is_large = is_large or sum(map(len, packed)) > LARGE
         while True:
             line = self._line_for(is_large=is_large) or await self._new_line(is_large=is_large)
@@ -198,8 +202,10 @@ class HotClient:
             except LostError as error:
                 if exchange.sent:
                     raise unanswered("no answer from Redis: ConnectionError") from error
+                # R4: nothing of it left this process, so that it may go over another connection.
                 continue
             except asyncio.CancelledError:
+                # The answer comes nevertheless, in the order of the requests: the connection drops it.
                 line.give_up(exchange)
                 raise
             for answer in answers:
@@ -214,7 +220,8 @@ class HotClient:
         self._left.append(tell)
 
     def _leave(self, line: SharedConnection) -> None:
-        """Behind one address another server may be the primary by now: only a new connection finds it."""
+        """Leave this server: behind one address another may be the primary by now, which only a new connection
+        finds."""
         for one in (line, *self._lines()):
             one.retire()
         for tell in self._left:
@@ -229,6 +236,7 @@ class HotClient:
         if self._closed:
             raise ConfigurationError("this cache has been closed")
         try:
+            # One call connects, and all others wait for it and use the same connection.
             async with asyncio.timeout_at(attempt_deadline()), self._making:
                 return self._line_for(is_large=is_large) or self._put(
                     SharedConnection(await self.connect()), is_large=is_large
@@ -237,7 +245,7 @@ class HotClient:
             raise connection_failure(error, is_tls=self._is_tls) from None
 
     def _put(self, line: SharedConnection, *, is_large: bool) -> SharedConnection:
-        """Use a new connection; one that a large answer holds up is for such answers from now on."""
+        """Use a new connection; one that a large answer holds up is for large answers from now on."""
         if is_large:
             self._large_line = line
             return line
@@ -290,7 +298,7 @@ class HotClient:
 
 
 def _check_served(answers: Sequence[Reply]) -> None:
-    """Raise where an answer says that this connection is not served; what was answered before it was executed (R4)."""
+    """Raise where an answer says that this connection is not served; commands answered before it were executed (R4)."""
     for place, answer in enumerate(answers):
         if isinstance(answer, RedisConnectionError):
             raise (unanswered("Redis stopped serving a connection") if place else not_served(answer)) from answer
@@ -331,12 +339,13 @@ def parse_info(told: bytes) -> dict[str, str]:
 
 
 def pairs_of(reply: Reply) -> dict[bytes, bytes]:
-    """What HGETALL answers: RESP3 pairs it, RESP2 does not."""
+    """The pairs that HGETALL answers: RESP3 pairs them, RESP2 does not."""
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 def pack(commands: Sequence[Sequence[Argument]]) -> list[bytes]:
-    """The bytes to send.  Packed in C: redis-py's own packing takes longer than all else that a call does here."""
+    """The bytes to send.  Packed in C: redis-py's own packing takes longer than everything else that a call does
+    here."""
     return [pack_command(tuple(command)) for command in commands]  # type: ignore[arg-type]
 
 

@@ -1,7 +1,7 @@
-"""Lines: a connection to Redis over which many calls share round trips.
+"""The shared connection: many calls share the round trips of one connection to Redis.
 
 What calls want to send within one turn of the event loop goes out together, and answers come back in the order of the
-questions.  A caller that no longer waits leaves its answer behind, to be taken and forgotten: nobody else meets it.
+requests.  A caller that stops waiting leaves its answer behind, which is received and dropped: no other call gets it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Reply = Any
 _STALE_AFTER = 1.0
 """Seconds of idleness after which the end of a connection may not have been noticed yet."""
 _AT_ONCE = 16
-"""Calls that wait for no others of this turn of the event loop: Redis works on them meanwhile."""
+"""Calls that are sent without waiting for others of this turn of the event loop: Redis works on them meanwhile."""
 _LINGER = 1.0
-"""Seconds in which a server that does not read may still take what a closed connection has for it."""
+"""Seconds that a server that reads slowly has to take what is still to be sent when a connection is closed."""
 LARGE = 256 * 1024
-"""Bytes from which a request or an answer is large: on a slow link others would wait for it."""
+"""Bytes from which a request or an answer is large: on a slow network others would wait for it."""
 _SLOW = 0.05
-"""Seconds after which an answer that is large and has not come in full holds others up."""
+"""Seconds after which a large answer that has not come in full holds others up."""
 _PATIENCE = 1.0
-"""Seconds that an exchange which is over its time waits for its next bytes."""
+"""Seconds that an exchange that is over its time waits for its next bytes."""
 _LONGEST = 60.0
-"""Seconds over its time after which an exchange is given up although bytes still move."""
+"""Seconds beyond its time after which an exchange is given up although bytes still come."""
 _SPACING = 5e-6
-"""Seconds between two looks at all deadlines, for each call that waits: many time-outs cost a part of it."""
+"""Seconds between two checks of all deadlines, per call that waits: many time-outs cost only a part of that."""
 _INCOMPLETE = object()
 _NEVER = float("inf")
 
@@ -55,30 +55,32 @@ class Exchange:
     ) -> None:
         self.commands = commands
         self.until = until
-        """The instant, by the event loop's clock, at which it is given up unless bytes of it have moved."""
+        """The instant, by the event loop's clock, at which it is given up unless bytes of it have come or gone
+        lately."""
         self.is_large = is_large
-        """Whether it goes with others that are large, and waits as long as one of them moves."""
+        """Whether it shares the connection with other large ones, and waits as long as bytes of one of them come
+        or go."""
         self.latest = until + _LONGEST
-        """The instant at which it is given up whatever moves."""
+        """The instant at which it is given up in any case."""
         self.open = True
-        """Whether somebody waits for the answer."""
+        """Whether a caller still waits for the answer."""
         self.answer = answer
         self.wanted = wanted
-        """How many replies make the answer."""
+        """How many replies make up the answer."""
         self.replies: list[Reply] = []
         self.sent = False
-        """Whether Redis may have heard of it."""
+        """Whether it was sent, so that Redis may have received it."""
 
 
 class SharedConnection(asyncio.Protocol):
     """One connection, taken over from redis-py once it is set up."""
 
     def __init__(self, connection: AbstractConnection) -> None:
-        """Over a connection that has been made and does nothing else from now on."""
+        """Take over a connection that has been made, and is used for nothing else from now on."""
         self._loop = asyncio.get_running_loop()
         writer = connection._writer
         assert writer is not None
-        # The writer would close the connection when it is collected, the connection when it is: both are ours now.
+        # Both close the connection when they are collected: the writer is kept here, and the connection gives it up.
         self._writer, connection._writer, connection._reader = writer, None, None
         self._transport: asyncio.WriteTransport = writer.transport
         self._parser = hiredis.Reader(
@@ -87,11 +89,12 @@ class SharedConnection(asyncio.Protocol):
         self._leaving: list[Exchange] = []
         self._waiting: deque[Exchange] = deque()
         self._open = 0
-        """How many exchanges somebody waits for."""
+        """How many exchanges a caller waits for."""
         self._retired = self.lost = self._doubted = False
         self._heard = self._since = self._loop.time()
         self._partial = self._unsent = 0
-        """Bytes that came of an answer since `_since`, which is not whole; bytes that had not left at the last look."""
+        """Bytes of an answer that came since `_since` and is not complete; bytes that had not been sent at the last
+        check."""
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = _NEVER
         self._transport.set_protocol(self)
@@ -103,7 +106,7 @@ class SharedConnection(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Whether no caller waits for an answer."""
         return not self._open
 
     @property
@@ -114,8 +117,8 @@ class SharedConnection(asyncio.Protocol):
     def send(self, commands: list[bytes], replies: int, until: float, *, is_large: bool = False) -> Exchange:
         """Send packed commands with all that others send in this turn of the event loop; so many replies will come.
 
-        Who waits for the answer gets LateError at the instant `until`, or later where bytes still come or go; LostError
-        where the connection ends.  Who waits no longer says so (`give_up`).
+        Whoever waits for the answer gets LateError at the instant `until`, or later while bytes still come or go;
+        LostError where the connection ends.  Whoever stops waiting has to say so (`give_up`).
         """
         exchange = Exchange(commands, replies, until, self._loop.create_future(), is_large=is_large)
         self._open += 1
@@ -123,7 +126,7 @@ class SharedConnection(asyncio.Protocol):
         stale = alone and self._loop.time() - self._heard > _STALE_AFTER
         self._leaving.append(exchange)
         if stale:
-            # A turn more, and the event loop has told that the server closed the connection meanwhile.
+            # In one more turn the event loop reports whether the server closed the connection meanwhile.
             self._doubted = True
             self._loop.call_soon(self._loop.call_soon, self._leave)
         elif alone or (len(self._leaving) >= _AT_ONCE and not self._doubted):
@@ -135,24 +138,24 @@ class SharedConnection(asyncio.Protocol):
         return exchange
 
     def retire(self) -> None:
-        """Take no new calls; close once nobody waits any more."""
+        """Take no new calls; close once no caller waits any more."""
         self._retired = True
         self.settle()
 
     def settle(self) -> None:
-        """Close, if it was retired and nobody waits any more."""
+        """Close, if it was retired and no caller waits any more."""
         if self._retired and self.idle:
             self.close()
 
     def give_up(self, exchange: Exchange) -> None:
-        """Nobody waits for this answer any more."""
+        """No caller waits for this answer any more."""
         self._end(exchange)
         self.settle()
 
     def close(self) -> None:
-        """Close at once: who still waits gets LostError."""
+        """Close at once: whoever still waits gets LostError."""
         self._retired = True
-        self._transport.close()  # what was sent still goes out, if the server takes it
+        self._transport.close()  # what was sent still goes out, if the server reads it
         if self._transport.get_write_buffer_size():
             self._loop.call_later(_LINGER, self._transport.abort)
 
@@ -174,7 +177,7 @@ class SharedConnection(asyncio.Protocol):
             exchange.open = False
             self._open -= 1
 
-    # ---- one alarm for all that wait, since hardly anybody ever waits in vain
+    # ---- one alarm for all that wait, since time-outs are rare
 
     def _set_alarm(self, at: float) -> None:
         if self._alarm is not None:
@@ -194,24 +197,27 @@ class SharedConnection(asyncio.Protocol):
                 self._fail([exchange], LateError)
             else:
                 soonest = min(soonest, exchange.until)
+        # The more calls wait, the longer until the next check, so that many time-outs cost no more than their number.
         self._set_alarm(max(soonest, now + _SPACING * looked_at))
         self.settle()
 
     def _moved_at(self, now: float) -> float:
-        """When bytes of an exchange that is under way came or went last, as far as it is known."""
+        """When bytes of an exchange under way last came or went, as far as that is known."""
         before, self._unsent = self._unsent, self._transport.get_write_buffer_size()
         if self._unsent < before:
             return now
         return self._heard if self._partial else 0.0
 
     def _goes_on(self, exchange: Exchange, moved_at: float) -> bool:
-        """Whether an exchange that is over its time gets more, since it or what is large before it still moves."""
+        """Whether an exchange that is over its time gets more, since bytes of it, or of large ones before it, still
+        come or go."""
+        # Answers come in order: of the small ones only the first can be the one that is coming.
         if not exchange.is_large and not (self._waiting and exchange is self._waiting[0]):
             return False
         exchange.until = min(moved_at + _PATIENCE, exchange.latest)
         return exchange.until > self._loop.time()
 
-    # ---- what the event loop tells
+    # ---- called by the event loop
 
     def data_received(self, data: bytes) -> None:
         """Answers came."""
@@ -220,6 +226,7 @@ class SharedConnection(asyncio.Protocol):
         gets, waiting, is_whole = self._parser.gets, self._waiting, False
         try:
             while (reply := gets()) is not _INCOMPLETE:
+                # Pushed by the server (RESP3), not an answer to anything.
                 if type(reply) is hiredis.PushNotification:
                     continue
                 if not waiting:
@@ -239,7 +246,7 @@ class SharedConnection(asyncio.Protocol):
             self.settle()
 
     def _note_rest(self, came: int, now: float, *, is_whole: bool) -> None:
-        """Note how much has come of an answer that is not whole."""
+        """Record how much of an incomplete answer has come."""
         if is_whole:
             self._partial, self._since = int(self._parser.has_data()), now
         else:
@@ -248,7 +255,7 @@ class SharedConnection(asyncio.Protocol):
             self._partial += came
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over, whoever ended it."""
+        """The connection has ended, whoever ended it."""
         self.lost = True
         self._set_alarm(_NEVER)
         waiting, self._waiting = self._waiting, deque()

@@ -1,4 +1,4 @@
-"""The hash of dead letters, by typed wrappers."""
+"""Typed wrappers for the hash of dead letters: entries that the database refuses."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MEMBER = 33
 """Characters of a scope's kind and id."""
 _IDENTITY = (Field.ORG, Field.APP, Field.USER, Field.SESSION, Field.NAMESPACE, Field.HOLDER)
 _FIRST_RETRY, _LAST_RETRY = 600_000_000, 86_400_000_000
-"""Microseconds after which a letter is tried again by itself, at the soonest and at the latest."""
+"""Microseconds after which a dead letter is retried by itself, at the soonest and at the latest."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawDeadLetter:
-    """One letter as Redis has it, with what the scope's hash says of itself."""
+    """One dead letter as Redis has it, with what the scope's hash contains about it."""
 
     bucket: int
     member: str
@@ -36,30 +36,32 @@ class RawDeadLetter:
     session: str
     namespace: str
     holder: str
-    """Of a namespace: the id of its session's scope."""
+    """For a namespace: the id of its session's scope."""
     birth: bytes
     size: int
     field: bytes
-    """Of the scope's hash; `!` for its head, which has no key."""
+    """The field of the scope's hash; `!` for its head, which has no key."""
     older: bool = False
-    """Whether Redis may have forgotten since that SQL took it: the scope's hash is of an older incarnation."""
+    """Whether SQL may have accepted it before Redis forgot that: the scope's hash is of an older incarnation."""
 
     @property
     def is_head(self) -> bool:
-        """Whether the head is refused, hence all of the scope."""
+        """Whether the head is refused, and with it the whole scope."""
         return self.field == HEAD_MARK
 
     def is_due(self, now: int) -> bool:
-        """Whether it is to be tried again: after ten minutes, then after as long as it has been refused, a day at most.
+        """Whether it is to be retried: after ten minutes, then after as long as it has been refused, after a day at
+        most.
 
-        What SQL may have taken is tried without a pause; what is dated ahead was refused before the clock was set back.
+        One that SQL may have accepted is retried without a pause; one dated ahead was refused before the clock was set
+        back.
         """
         pause = min(max(self.refused_at - self.revision, _FIRST_RETRY), _LAST_RETRY)
         return self.older or not 0 <= now - self.refused_at < pause
 
 
 class DeadLetters:
-    """Reads letters, and takes them back."""
+    """Reads dead letters, and takes them back."""
 
     def __init__(self, link: HotClient, layout: Layout) -> None:
         self._link = link
@@ -69,6 +71,7 @@ class DeadLetters:
         """The dead letters of some buckets whose entry has not been written again since."""
         replies = await self._link.exchange([(b"HGETALL", self._layout.control(b)[:-3] + b"dead") for b in buckets], {})
         found = [(b, *pair) for b, reply in zip(buckets, replies, strict=True) for pair in pairs_of(reply).items()]
+        # Failures that are no dead letters yet stand in the same hash.
         dead = [one for one in found if one[2].split(b"|", 2)[1] == b"1"]
         if not dead:
             return []
@@ -90,7 +93,7 @@ class DeadLetters:
         return [letter for letter in letters if letter is not None]
 
     async def retry_due(self, buckets: Sequence[int], most: int) -> int:
-        """Take back the letters that are to be tried again by themselves, the longest refused first; their number."""
+        """Take back the dead letters that are due to be retried, the longest refused first; their number."""
         now = await self._link.time()
         due = [one for one in await self.read(buckets) if one.is_due(now)]
         due = sorted(due, key=lambda one: one.refused_at)[:most]
@@ -100,12 +103,12 @@ class DeadLetters:
         return sum(reply[1] for reply in await self._link.call_many(load_script("retry"), calls))
 
     async def retry(self, place: Place, field: bytes) -> bool:
-        """Take a letter back, so that its entry, or head, is flushed again; whether there was one."""
+        """Take a dead letter back, so that its entry, or head, is flushed again; whether there was one."""
         return bool((await self._link.call(load_script("retry"), [place.control, place.hash], [field]))[1])
 
 
 def _version_field(name: bytes) -> bytes:
-    """The field of a scope's hash that tells whether a letter still holds."""
+    """The field of a scope's hash that shows whether a dead letter still stands for what is there."""
     field = name[_MEMBER:]
     if field != HEAD_MARK:
         return field
@@ -118,6 +121,7 @@ def _letter(
     digits, _, attempts, refused_at, reason = value.split(b"|", 4)
     *names, birth, hash_incarnation, entry = (part or b"" for part in of_hash)
     org, app, user, session, namespace, holder = (name.decode() for name in names)
+    # Written again since: the new value has not been refused yet.
     if entry[:DIGITS] != digits:
         return None
     return RawDeadLetter(

@@ -1,4 +1,4 @@
-"""Dirt and what is acknowledged of it, as the scripts speak of them.  Pure: no I/O."""
+"""Dirty fields and their acknowledgement, in the form that the scripts use.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from sessioncache.primitives.revisions import DIGITS, ZERO, decode_revision, enc
 from sessioncache.primitives.scopes import ScopeKind
 
 _HEAD, _CLEARED, _HEAD_REVISION, _HOLDER, _NAMES = 2, 4, 7, 17, 20
-"""Where the script that reads dirt tells a head and what of it, and how many fields it tells before those marked."""
+"""Positions in the reply of the script that reads dirty fields: the head and some of its fields, the marked ones
+after."""
 PIECE_ROWS, PIECE_BYTES = 1_000, 512 * 1024
-"""What one script acknowledges at most (a single larger value apart): it looks at the values, through Lua."""
+"""What one script acknowledges at most (a larger single value apart), since it reads the values through Lua."""
 _KINDS = {kind.value: kind for kind in ScopeKind}
 
 # Entries that one call wrote bear one revision.
@@ -25,7 +26,8 @@ _encode = lru_cache(maxsize=1024)(encode_revision)
 
 
 def dirt_of(bucket: int, member: str, reply: Reply, values: Sequence[bytes | None] | None = None) -> Dirt:
-    """The dirt of a scope from the reply of the script that read it; `values` of its marks that were read past it."""
+    """What is dirty in a scope, from the script's reply; `values`: those of its marks, where they were read by
+    commands."""
     _, incarnation, read_at, have, marks, told, host, left_out = reply
     about = head_from(have[_HEAD:_NAMES])
     entries, phantoms = _marked(marks, told if values is None else values, have[_CLEARED] or ZERO)
@@ -49,7 +51,8 @@ def dirt_of(bucket: int, member: str, reply: Reply, values: Sequence[bytes | Non
 
 
 class Piece(NamedTuple):
-    """A part of what is acknowledged of one scope, by places among its rows and then its phantoms."""
+    """A part of what is acknowledged of one scope, by places among its rows and then its phantoms (marks without a
+    field)."""
 
     start: int
     end: int
@@ -58,7 +61,7 @@ class Piece(NamedTuple):
 
 
 def pieces_of(one: Committed) -> list[Piece]:
-    """What is acknowledged of one scope, in pieces that one script takes; one at least."""
+    """What is acknowledged of one scope, in pieces for one script each; at least one."""
     sizes = [len(text) for _, _, text in one.dirt.entries]
     count, size = len(sizes) + len(one.dirt.phantoms), sum(sizes)
     if count <= PIECE_ROWS and size <= PIECE_BYTES:
@@ -77,7 +80,7 @@ def _cut(sizes: Sequence[int]) -> Iterator[Piece]:
 
 
 def acknowledgement_of(one: Committed, piece: Piece, held_back: bytes = b"") -> list[Argument]:
-    """What the script that acknowledges is told of a piece of one scope.
+    """The arguments with which the script acknowledges a piece of one scope.
 
     `held_back`: ``-`` where it is not the last piece, ``2`` where a row of an earlier one was refused.
     """
@@ -85,7 +88,7 @@ def acknowledgement_of(one: Committed, piece: Piece, held_back: bytes = b"") -> 
     if dirt.kind is ScopeKind.SESSION:
         parents = parents_of(head.org, head.app, head.user, head.session)
     args: list[Argument] = [0, dirt.incarnation, _encode(dirt.revision), dirt.read_at, parents, dirt.head_revision]
-    # The head of a namespace is its session's, which is acknowledged with that one's own dirt.
+    # The head of a namespace is its session's, which is acknowledged with the session's own dirty fields.
     args.append(b"=" if dirt.holder or one.head_revision == head.revision else b">")
     entries, revisions = dirt.entries[piece.start : piece.end], one.revisions[piece.start : piece.end]
     args += (held_back or (b"1" if dirt.left_out else b"0"), len(entries))
@@ -99,7 +102,7 @@ def acknowledgement_of(one: Committed, piece: Piece, held_back: bytes = b"") -> 
 
 
 def _marked(marks: Sequence[bytes], values: Sequence[bytes | None], cleared: bytes) -> tuple[list[Entry], list[bytes]]:
-    """The entries that are dirty, and the marks of what does not live: revisions compare as their digits do (R1)."""
+    """The dirty entries, and the marks of what does not live: revisions compare as their digits do (R1)."""
     entries, phantoms = [], []
     for field, value in zip(marks, values, strict=True):
         if field == HEAD_MARK:

@@ -1,10 +1,10 @@
-"""The dirt of a large scope, read past Lua: a script would hold Redis up with it.
+"""The dirty fields of a large scope, read without Lua: a script would hold Redis up with them.
 
-It is one reading all the same (R6).  The script lists the marks, with the head and the scope revision, and plain
-commands read the values in pieces.  Each piece tells the scope revision it was read at: as long as that is the one of
-the list, nothing of the scope has changed, and all is of the instant of the list.  Where it has moved, it is begun
-anew.  A scope that is written all the time would never be read so: after some rounds, list and values are read in one
-transaction of Redis, which takes as long as Redis needs to copy the scope.
+It counts as one reading all the same (R6).  The script lists the marks, with the head and the scope revision, and plain
+commands read the values in pieces.  Each piece contains the scope revision at which it was read: as long as that is the
+one of the list, nothing of the scope has changed, and everything is of the instant of the list.  Where it has moved,
+the reading starts anew.  A scope that is written all the time would never be read so: after some rounds, list and
+values are read in one transaction of Redis, which takes as long as Redis needs to copy the scope.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sessioncache.hot.scripts import Script
 _ROUNDS = 5
 """Times that a large scope is read in pieces, before it is read in one transaction."""
 _FIELDS, _BYTES = 2_000, 1024 * 1024
-"""Of one piece, about."""
+"""Fields and bytes of one piece, roughly."""
 _REVISION, _SIZE = 2, 20
-"""Where the list tells the scope revision, and the bytes of all living values."""
+"""Positions in the list's head: the scope revision, and the bytes of all living values."""
 
 Listed = tuple[Reply, Sequence[bytes | None]]
 """The reply of the script, and the values of the marks that it lists; none where it did not list them."""
@@ -44,6 +44,7 @@ async def read_in_pieces(link: HotClient, script: Script, keys: Sequence[bytes],
 async def _values(link: HotClient, name: bytes, reply: Reply) -> list[bytes | None] | None:
     """The values of marks at the scope revision at which they were listed; None where it has moved."""
     _, incarnation, _, head, marks, *_ = reply
+    # None: the scope has not been marked for revalidation since.
     same = [incarnation, head[_REVISION], None]
     mean = int(head[_SIZE] or 0) // max(1, len(marks))
     step = max(1, min(_FIELDS, _BYTES // max(1, mean)))
@@ -62,6 +63,7 @@ async def _values(link: HotClient, name: bytes, reply: Reply) -> list[bytes | No
 async def _in_one_transaction(
     link: HotClient, script: Script, keys: Sequence[bytes], args: Sequence[Argument]
 ) -> Listed:
+    # By its text: within a transaction an unknown script could not be sent again.
     call = (b"EVAL", script.text, *evaluation(script, keys, args)[2:])
     commands: list[Sequence[Argument]] = [(b"MULTI",), call, (b"HGETALL", keys[1]), (b"EXEC",)]
     told = (await link.ask(Request(commands), is_large=True))[-1]

@@ -1,6 +1,6 @@
-"""What goes wrong with Redis: what an error of the client or of the server means for the caller.
+"""Faults of Redis: what an error of the client or of the server means for the caller.
 
-Messages name the cause in words of ours, never in the server's: its text may quote arguments, which are state.
+Messages name the cause in our own words, never in the server's: its text may quote arguments, which are state.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _REFUSED = "refused"
 _FORBIDDEN = "forbidden"
 _AT_REPLICA = "at a replica"
 ELSEWHERE = (RedisConnectionError, ReadOnlyError, ClusterDownError, AskError)
-"""What says that this server serves nobody, or not us: MASTERDOWN and MOVED are among them."""
+"""Errors that say that this server serves nobody, or not us: MASTERDOWN and MOVED are among them."""
 _REFUSING_ALL = (ClusterDownError, AskError, TryAgainError, NoScriptError)
 _REFUSING_WRITES = {
     "MISCONF": "since its last snapshot failed (MISCONF): see the server's log, and whether its disk is full",
@@ -52,7 +52,7 @@ _REFUSING_WRITES = {
 _OF_ANOTHER_TYPE = Damaged("a key of it in Redis is of another type than it should be (WRONGTYPE)")
 _OF_NO_USE = Damaged("a field of its head in Redis is not what it should be")
 _FEW = 4
-"""Tries, over some hundredths of a second, at a replica: the address may lead to the primary in a moment."""
+"""Attempts, over some hundredths of a second, at a replica: the address may lead to the primary in a moment."""
 _ACL = "see the access list in the guide to servers"
 # How the two engines name what an access list forbids: a command, or the kind of thing that a command was on.
 _COMMAND = re.compile(r"the '([A-Za-z|_.-]{1,40})' command")
@@ -71,12 +71,12 @@ def unanswered(told: str) -> HotTierUnavailableError:
 
 
 def is_not_executed(error: BaseException) -> bool:
-    """Whether an error tells that Redis certainly did nothing: one of `not_executed`, or a refusal."""
+    """Whether an error says that Redis certainly did nothing: one of `not_executed`, or a refusal."""
     return isinstance(error, HotTierUnavailableError) and error._fate in (_NOT_EXECUTED, _REFUSED, _AT_REPLICA)
 
 
 def is_final(error: BaseException | None, tries: int) -> bool:
-    """Whether Redis refuses something for as long as it stays as it is: more than `tries` tries are of no use."""
+    """Whether Redis refuses something for as long as it stays as it is: more than `tries` attempts are of no use."""
     if not isinstance(error, HotTierUnavailableError):
         return False
     return error._fate == _REFUSED or (error._fate == _AT_REPLICA and tries >= _FEW)
@@ -93,12 +93,12 @@ def is_forbidden(error: BaseException) -> bool:
 
 
 def is_repeatable(error: BaseException) -> bool:
-    """Whether it is one of either: what has no effect, or an operation id, may be sent again."""
+    """Whether it is one of either: what has no effect, or an idempotency key, may be sent again."""
     return is_not_executed(error) or is_unanswered(error)
 
 
 def damage_of(error: ResponseError) -> Damaged | None:
-    """What an error reply says of the scopes that the command was for; None: it says nothing of them.
+    """What an error reply says about the scopes that the command was for; None: nothing.
 
     A script of ours fails by itself ("user_script") only where it finds what it never writes.
     """
@@ -109,7 +109,7 @@ def damage_of(error: ResponseError) -> Damaged | None:
 
 
 def damaged(damage: Damaged, scopes: Sequence[str], session_id: str = "") -> DamagedValueError:
-    """What a caller is told of damage to one of some scopes."""
+    """The error for damage to one of some scopes."""
     whose = f" of the session {session_id!r}" if session_id else ""
     return DamagedValueError(
         f"what Redis holds of the scope {' or '.join(scopes)}{whose} is damaged: {damage.cause}; "
@@ -139,12 +139,12 @@ def explain(error: ResponseError, scopes: Sequence[str] = ()) -> SessionCacheErr
     if damage and scopes:
         return damaged(damage, scopes)
     logger.error("Redis refused a command: %s", type(error).__name__)
-    # The text of such an error may quote arguments, which are state: only its first word is told.
+    # The text of such an error may quote arguments, which are state: only its first word is passed on.
     return HotTierUnavailableError(f"Redis refused a command ({type(error).__name__}: {word})")
 
 
 def not_served(error: RedisConnectionError) -> HotTierUnavailableError:
-    """What an error reply means that redis-py counts as one of the connection: the command was not executed."""
+    """The error for a reply that redis-py counts as one of the connection: the command was not executed."""
     if isinstance(error, BusyLoadingError):
         return not_executed("Redis is loading its data")
     if isinstance(error, AuthenticationError):
@@ -153,7 +153,7 @@ def not_served(error: RedisConnectionError) -> HotTierUnavailableError:
 
 
 def forbidden_by(error: ResponseError) -> str:
-    """What an access list of the server denies the user (NOPERM), in words of ours; empty for another error."""
+    """What an access list of the server denies the user (NOPERM), in our own words; empty for another error."""
     text = str(error)
     if not isinstance(error, NoPermissionError) and not text.startswith(_IN_SCRIPT):
         return ""
@@ -165,7 +165,7 @@ def forbidden_by(error: ResponseError) -> str:
 
 
 def connection_failure(error: Exception, *, is_tls: bool) -> SessionCacheError:
-    """What it means that a connection did not come about: ConfigurationError where waiting does not help."""
+    """What it means that a connection could not be made: ConfigurationError where waiting does not help."""
     chain = list(_chain(error))
     for cause in chain:
         if isinstance(cause, (AuthenticationError, AuthenticationWrongNumberOfArgsError)):
@@ -179,7 +179,7 @@ def connection_failure(error: Exception, *, is_tls: bool) -> SessionCacheError:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it came of: over a Unix socket redis-py hides everything in a ConnectionError."""
+    """An error and its causes: over a Unix socket redis-py hides everything in a ConnectionError."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -192,7 +192,7 @@ def _login(text: str) -> str:
 
 
 def _saying(cause: BaseException, *, is_tls: bool) -> str:
-    """The cause in words of ours; empty where its class is all that we can say."""
+    """The cause in our own words; empty where its class is all that is known."""
     if isinstance(cause, ssl.SSLCertVerificationError):
         return "its TLS certificate is not trusted here, out of date, or for another name (SSLCertVerificationError)"
     if isinstance(cause, ssl.SSLError):

@@ -1,6 +1,6 @@
-"""The fields of a scope's hash, what the scripts call the changes of keys, and the codec of a head.  Pure: no I/O.
+"""The fields of a scope's hash, the codes of changes in the scripts, and the codec of a head.  Pure: no I/O.
 
-Only here are the letters spelled that Redis holds and the scripts speak (``lua/prelude.lua`` lists them, too).
+The letters that Redis holds and the scripts use are spelled only here (``lua/prelude.lua`` lists them, too).
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Field:
     PURGED: Final = b"p"
     """Tombstones up to here were flushed and dropped."""
     STALE: Final = b"y"
-    """The scope has to be revalidated."""
+    """Marks the scope for revalidation."""
     KEYS: Final = b"n"
     """Living keys."""
     BYTES: Final = b"z"
-    """Of all values."""
+    """Bytes of all values."""
     UPDATED: Final = b"u"
-    """When the session's own keys or head changed last."""
+    """When the session's own keys or head last changed."""
     USED: Final = b"j"
     """When the session was last recorded to be in use."""
     ORG: Final = b"o"
@@ -61,7 +61,7 @@ class Field:
     """Its id."""
     NAMESPACE: Final = b"g"
     HOLDER: Final = b"d"
-    """Of a namespace: the id of its session's scope."""
+    """For a namespace: the id of its session's scope."""
     TITLE: Final = b"t"
     MESSAGES: Final = b"m"
     TOKENS: Final = b"k"
@@ -70,11 +70,11 @@ class Field:
     TEMP_REVISION: Final = b"e"
     """Of the latest write to `temp:` keys alone."""
     NAMESPACES_MARK: Final = b"l"
-    """Another one as soon as there may be one more namespace; as long as it is the birth there never was one."""
+    """Changes as soon as there may be one more namespace; while it is the birth, there never was one."""
 
 
 class Code:
-    """What is to become of a key."""
+    """What is done to a key."""
 
     SET: Final = b"S"
     SET_UNLESS_OLDER: Final = b"R"
@@ -83,7 +83,7 @@ class Code:
     INCREMENT: Final = b"I"
     APPEND: Final = b"A"
     CLEAR: Final = b"C"
-    """All keys of the scope go."""
+    """All keys of the scope are deleted."""
 
 
 class Event:
@@ -94,7 +94,7 @@ class Event:
     ENDED: Final = b"x"
     """The session is gone."""
     UNKNOWN: Final = b"?"
-    """It may be another than it was."""
+    """The scope may have changed: read it again."""
 
 
 HEAD_NAMES = (
@@ -117,9 +117,9 @@ HEAD_NAMES = (
     Field.NAMESPACE,
     Field.FLUSHED,
 )
-"""Head fields in the order in which ``dirt.lua`` tells them."""
+"""Head fields in the order in which ``dirt.lua`` returns them."""
 
-# What one call wrote bears one revision in several fields.
+# What one call wrote has one revision in several fields.
 _revision = lru_cache(maxsize=1024)(decode_revision)
 
 

@@ -1,4 +1,4 @@
-"""Forks in Redis, and what they have to know first.  One typed wrapper per script."""
+"""Forks in Redis, and what they need beforehand.  One typed wrapper per script."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Spaces:
     birth: bytes
     """The life of the session."""
     mark: bytes
-    """Another one as soon as there may be one more namespace."""
+    """Changes as soon as there may be one more namespace."""
     dirty: list[str]
 
     @property
@@ -40,7 +40,7 @@ class MoreNamespaces(Signal):
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """What is to be forked into what."""
+    """What is forked into what."""
 
     parent: Place
     child: Place
@@ -51,11 +51,11 @@ class Fork:
     """The token of the run lease of the parent that the caller must hold; empty: none."""
 
     pieces: Gathered | None = None
-    """What was read of the parent and its namespaces, if it is not the script that copies it."""
+    """What was read of the parent and its namespaces, if the script does not copy it itself."""
 
     @property
     def places(self) -> list[Place]:
-        """All scopes, as the script numbers them."""
+        """All scopes, in the order in which the script numbers them."""
         return [self.parent, self.child, *(one for one, _ in self.pairs)]
 
 
@@ -83,8 +83,7 @@ class Forking:
     async def fork(self, fork: Fork, *, token: bytes, known: bytes) -> Written | Refused:
         """Fork in one step.
 
-        `token` and `known` as in HotTier.create.
-        Taken, TokenLost, MoreNamespaces, TooLarge, PiecesLost, Gone, Unready.
+        `token` and `known` as in HotTier.create. Taken, TokenLost, MoreNamespaces, TooLarge, PiecesLost, Gone, Unready.
         """
         parent, child = fork.parent, fork.child
         keys = [parent.control, parent.hash, child.hash]

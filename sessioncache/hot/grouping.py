@@ -1,4 +1,4 @@
-"""Calls of one script for several scopes of a bucket, since each call has its price; an answer for each scope (R10)."""
+"""Grouped calls: one call of a script serves several scopes of a bucket, and answers for each scope (R10)."""
 
 from __future__ import annotations
 

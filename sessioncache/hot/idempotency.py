@@ -1,4 +1,8 @@
-"""Calls that apply once (R4): repeated only under an operation id, and only in the incarnation of the first try."""
+"""Idempotency: calls that apply once (R4).
+
+A call is repeated only under an *idempotency key* that the script remembers, and only in the incarnation of the first
+attempt: under another one Redis may have forgotten that it was applied.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,13 @@ from sessioncache.primitives.ownership import check_owner
 from sessioncache.settings import OPERATION_ID_LIFETIME
 
 Build = Callable[[Sequence[Argument]], list[Argument]]
-"""The arguments of a call, given those that name its operation."""
+"""Builds the arguments of a call from those of its idempotency key."""
 
 Send = Callable[[Script, Sequence[bytes], Sequence[Argument]], Awaitable[Reply]]
 """Sends a script once."""
 
 LIFETIME = OPERATION_ID_LIFETIME * 1_000_000
-"""Microseconds for which an operation id is remembered."""
+"""Microseconds for which an idempotency key is remembered."""
 
 
 class Idempotency:
@@ -43,13 +47,14 @@ class Idempotency:
         """The installation of the database that this process works with, once that is known."""
 
     def learn(self, bucket: int, incarnation: bytes) -> None:
-        """A reply has shown the incarnation of a bucket.  ConfigurationError where it belongs to another database."""
+        """Remember the incarnation of a bucket from a reply.  ConfigurationError where it belongs to another
+        database."""
         if self._incarnations.get(bucket) != incarnation:
             check_owner(incarnation.decode(), self.database)
             self._incarnations[bucket] = incarnation
 
     def call(self, script: Script, place: Place, keys: Sequence[bytes], build: Build) -> Awaitable[Reply]:
-        """The reply of a script that changes something.  OutcomeUnknownError where it cannot be told whether it did."""
+        """The reply of a script that changes something.  OutcomeUnknownError where it is not known whether it did."""
         return self._call(self._link.call, script, place, keys, build)
 
     async def call_beside(
@@ -60,7 +65,7 @@ class Idempotency:
         build: Build,
         beside: Sequence[Sequence[Argument]],
     ) -> list[Reply]:
-        """The same, and behind its reply those of commands that follow it in the same round trip."""
+        """As `call`, followed by the replies of commands that follow it in the same round trip."""
         if not beside:
             return [await self.call(script, place, keys, build)]
         found: list[Reply] = []
@@ -74,10 +79,11 @@ class Idempotency:
     async def _call(self, send: Send, script: Script, place: Place, keys: Sequence[bytes], build: Build) -> Reply:
         while True:
             under = self._incarnations.get(place.ref.bucket) or await self._look_up(place)
+            # Without an incarnation there is nothing to be remembered under: the script will ask for registration.
             args = build((_new_id() if under else b"", under, LIFETIME))
             try:
                 reply = await send(script, keys, args)
-            except DamagedValueError as error:  # as any script that failed
+            except DamagedValueError as error:  # as for any script that failed
                 raise OutcomeUnknownError(f"a part of the write may have been applied: {error}") from error
             except HotTierUnavailableError as error:
                 if is_not_executed(error):
@@ -85,7 +91,7 @@ class Idempotency:
                 if not is_unanswered(error):  # a script that failed may have done a part of its work
                     raise _unknown() from error
                 reply = await self._repeat(send, script, keys, args) if under else None
-                # Under a new incarnation, registered or not, what was done under the old one is not remembered.
+                # What was done under an older incarnation is not remembered under a new one, registered or not.
                 if reply is None or reply[0] in (b"incarnation", b"register"):
                     raise _unknown() from error
             if reply[0] == b"applied":
@@ -95,13 +101,13 @@ class Idempotency:
             self.learn(place.ref.bucket, reply[1])
 
     async def _look_up(self, place: Place) -> bytes:
-        """The incarnation of a bucket that this process has not met yet; the script compares it again."""
+        """The incarnation of a bucket that this process has not used yet; the script compares it again."""
         found: bytes | None = await self._link.command(b"HGET", place.control, b"incarnation")
         check_owner((found or b"").decode(), self.database)
         return found or b""
 
     async def _repeat(self, send: Send, script: Script, keys: Sequence[bytes], args: list[Argument]) -> Reply | None:
-        """Send the same operation again until there is an answer; None when time is up, or it is refused by now."""
+        """Send the same call again until there is an answer; None when time is up, or it is refused by now."""
         if seconds_left() <= 0:
             return None
         again = AsyncRetrying(
@@ -112,6 +118,7 @@ class Idempotency:
         )
         try:
             return await again(send, script, keys, args)
+        # A refusal proves nothing about the first attempt, which may have been applied before.
         except (HotTierUnavailableError, MemoryFullError, ConfigurationError, DamagedValueError):
             return None
 

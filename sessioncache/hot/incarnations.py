@@ -1,4 +1,8 @@
-"""Incarnations of buckets in Redis, and what this installation was set up with.  One typed wrapper per script."""
+"""Incarnations of buckets in Redis, and the record of the installation.  One typed wrapper per script.
+
+An *incarnation* is a random id of what a bucket's Redis remembers; a new one means that it may have forgotten
+something.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +22,11 @@ class Current(NamedTuple):
 
     id: str
     registered: bool
-    """Whether SQL is known to know it."""
+    """Whether SQL is known to have it registered."""
     kept: bool = False
-    """Whether it is registered, but SQL's fence has to name it still."""
+    """Whether it was registered, but it has to be checked that SQL's fence still names it."""
     before: str = ""
-    """Of one that is not registered: the one before, if Redis, as far as it can tell, still had all of it."""
+    """For an unregistered one: the one before, if Redis, as far as it can tell, still had all of it."""
 
 
 class Incarnations:
@@ -34,12 +38,13 @@ class Incarnations:
         self.database = ""
         """The installation of the database that this process works with, once that is known."""
         self.record: Mapping[str, str] = {}
-        """What this Redis is set up with, as this process has seen it."""
+        """The installation that this Redis belongs to, as this process has read it."""
 
     async def current(
         self, buckets: Sequence[int], unusable: Mapping[int, str], *, replaced: bool = False
     ) -> dict[int, Current]:
-        """Each bucket's incarnation; new where Redis forgot or it is unusable; `replaced`: since SQL has replaced it.
+        """Each bucket's incarnation; a new one where Redis forgot, or it is unusable; `replaced`: because SQL has
+        replaced it.
 
         HotTierUnavailableError where SQL replaces one after the other: another Redis does the same.
         """
@@ -50,10 +55,11 @@ class Incarnations:
         return {b: _current(reply) for b, reply in zip(buckets, replies, strict=True)}
 
     def _new_id(self) -> bytes:
+        # R18: each reply shows an incarnation, and with this tag also which database Redis belongs to.
         return f"{secrets.token_urlsafe(9)}{tag_of(self.database)}".encode()
 
     async def confirm(self, incarnations: Mapping[int, str], forgetful: Collection[int] = ()) -> None:
-        """Note that SQL's fence names these; a bucket that has another one by now stays unregistered.
+        """Record that SQL's fence names these; a bucket that has another one by now stays unregistered.
 
         `forgetful`: buckets of which Redis had lost something.
         """
@@ -61,23 +67,23 @@ class Incarnations:
         await self._link.call_many(load_script("registered"), calls)
 
     async def keep(self, buckets: Sequence[int]) -> bool:
-        """Work on with what there is; False where SQL does not know an incarnation, or Redis may have forgotten."""
+        """Use what there is; False where an incarnation is not registered, or Redis may have forgotten something."""
         calls = [([self._layout.control(b)], (b"", 0)) for b in buckets]
         return all(reply[0] == b"ok" for reply in await self._link.call_many(load_script("registered"), calls))
 
     async def read_record(self) -> dict[str, str]:
-        """What this Redis was set up with; empty for one that was never used."""
+        """The installation that this Redis belongs to; empty for one that was never used."""
         reply = await self._link.command(b"HGETALL", self._layout.record)
         if isinstance(reply, dict):
             return {name.decode(): value.decode() for name, value in reply.items()}
         return {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
 
     async def rewrite_record(self, values: Mapping[str, str]) -> None:
-        """Note what this Redis is set up with from now on, whatever was noted."""
+        """Record the installation that this Redis belongs to from now on, whatever was recorded."""
         await self._link.command(b"HSET", self._layout.record, *(part for pair in values.items() for part in pair))
 
     async def claim(self) -> None:
-        """Note again what this Redis is set up with, if it forgot that, before somebody else sets it up.
+        """Record the installation again, if Redis forgot it, before another one is set up in it.
 
         ConfigurationError where that has happened.
         """
@@ -85,7 +91,7 @@ class Incarnations:
             raise ConfigurationError(TAKEN)
 
     async def write_record(self, values: Mapping[str, str]) -> dict[str, str]:
-        """Note what this Redis is set up with, if nothing has been noted yet; what is noted now."""
+        """Record the installation, if none is recorded yet; what is recorded then."""
         args = [part.encode() for pair in values.items() for part in pair]
         reply = await self._link.call(load_script("record"), [self._layout.record], args)
         return {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}

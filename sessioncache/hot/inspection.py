@@ -1,4 +1,4 @@
-"""Looking at a session in Redis without touching it: nothing is loaded, renewed or registered."""
+"""Reading a session in Redis without a trace: nothing is loaded, renewed or registered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_LEASE = 86_400_000_000
 
 
 class Sight(NamedTuple):
-    """A session as it lay in Redis at one moment."""
+    """A session as it was in Redis at one moment."""
 
     hot: bool
     dirty: bool
@@ -24,11 +24,11 @@ class Sight(NamedTuple):
     refused: int
     """Entries of its own that the database refuses: dead letters."""
     lease: tuple[bytes, float] | None
-    """The life that a run lease is of, and the seconds that it lasts yet; None: nobody holds one."""
+    """The life that a run lease belongs to, and the seconds that it lasts yet; None: nobody holds one."""
 
 
 async def look(link: HotClient, place: Place) -> Sight:
-    """Look at the session that lies at `place`, in one round trip."""
+    """Read the session at `place`, in one round trip."""
     spaces = place.control[:-3] + b"ns:" + place.ref.id.encode()
     lease = b"l:" + place.ref.member.encode()
     commands = [
@@ -54,7 +54,7 @@ def _refused(member: bytes, letters: dict[bytes, bytes]) -> int:
 
 
 def _lease(held: bytes | None, incarnation: bytes | None, now: int) -> tuple[bytes, float] | None:
-    """What Redis forgot nobody holds: a lease is of one incarnation."""
+    """The lease, unless Redis has forgotten it: a lease belongs to one incarnation."""
     if held is None:
         return None
     under, birth, _, ends = held.split(b"|")

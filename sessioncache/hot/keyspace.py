@@ -1,4 +1,4 @@
-"""Scopes found and read in passing: neither loaded, nor kept longer, nor registered."""
+"""The key space: scopes that are found and read without being loaded, kept longer or registered."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sessioncache.hot.layout import Layout, Place
 
 _KEYS_AT_ONCE = 500
 _IDLE = b"idle_ttl"
-"""A field of the first bucket's control hash: milliseconds for which a clean scope stays, as a cache said last."""
+"""A field of the first bucket's control hash: milliseconds for which a clean scope stays, as a cache recorded last."""
 
 
 class Names(NamedTuple):
-    """Whose a scope is, as its hash has it; texts are empty where it has none."""
+    """Whose scope it is, as its hash has it; texts are empty where it has none."""
 
     org: str
     app: str
@@ -49,7 +49,7 @@ class Keyspace:
         return cursor, [member.decode() for member in members]
 
     async def names(self, scopes: Sequence[tuple[int, str]]) -> list[Names | None]:
-        """Whose scopes are, by bucket and member; None for what is no scope."""
+        """Whose scopes these are, by bucket and member; None for a key that is no scope."""
         fields = (Field.ORG, Field.APP, Field.USER, Field.SESSION, Field.NAMESPACE, Field.REVISION)
         replies = await self._link.exchange([(b"HMGET", self._layout.hash(*scope), *fields) for scope in scopes], {})
         return [_names(reply) if isinstance(reply, list) else None for reply in replies]
@@ -64,12 +64,12 @@ class Keyspace:
         return bool(await self._link.command(b"EXISTS", place.dirty))
 
     async def idle_ms(self) -> int | None:
-        """Milliseconds for which a clean scope stays, as a cache said last; None: none did."""
+        """Milliseconds for which a clean scope stays, as a cache recorded last; None: none did."""
         told = await self._link.command(b"HGET", self._layout.control(0), _IDLE)
         return int(told) if told and told.isdigit() else None
 
     async def set_idle_ms(self, milliseconds: int) -> None:
-        """Say how long a clean scope stays."""
+        """Record how long a clean scope stays."""
         await self._link.command(b"HSET", self._layout.control(0), _IDLE, milliseconds)
 
 

@@ -1,7 +1,7 @@
-"""Sessions that are too large to come into being by one script: gathered in pieces under another name, then born whole.
+"""Sessions that are too large to be created by one script: gathered in pieces under another name, then created at once.
 
-Redis takes a script while all others wait.  So what is too much for one is stored in pieces that nobody sees, with the
-revision that the birth will have; one last script checks what every create or fork has to, and gives it its name.
+Redis works on one script while all other calls wait.  So what is too much for one is stored in pieces that nobody sees,
+with the revision that the birth will have; a last script checks what every create or fork has to check, and renames it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _PIECE_FIELDS = 1_000
 _PIECE_BYTES = 512 * 1024
 _AT_ONCE = 4
 """Pieces of one round trip, or as much in smaller ones: Redis takes up to 5 ms over each, and a distant server is
-waited for once for all."""
+waited for once for all of them."""
 _OF_A_PIECE = 20
-"""Fields that Redis takes as long over as over a piece, however few it has."""
+"""Fields over which Redis takes as long as over the overhead of a piece, however few fields it has."""
 _MOST_FIELDS, _MOST_BYTES = _AT_ONCE * (_PIECE_FIELDS + _OF_A_PIECE), _AT_ONCE * _PIECE_BYTES
 _BEYOND_MS = 10_000
-"""Milliseconds for which pieces stay longer than the call may take that stores them."""
+"""Milliseconds for which pieces stay beyond the time that the call which stores them may take."""
 _TO_DISCARD = 1.0
-"""Seconds that it may take to drop pieces; those that are not dropped expire."""
+"""Seconds that dropping pieces may take; those that are not dropped expire."""
 
 
 class Birth(NamedTuple):
-    """A scope that is to be born, by the texts of its keys."""
+    """A scope that is to be created, with the texts of its keys."""
 
     place: Place
     texts: Mapping[str, bytes]
@@ -47,7 +47,8 @@ class Birth(NamedTuple):
 
 @asynccontextmanager
 async def gathered(link: HotClient, token: bytes, known: bytes, scopes: Sequence[Birth]) -> AsyncIterator[Gathered]:
-    """Store scopes in pieces, the session first, for the script that is sent in the block; what it did not use goes.
+    """Store scopes in pieces, the session first, for the script that is sent in the block; unused ones are dropped
+    after it.
 
     `token` and `known` as in `HotTier.create`; whoever has the token keeps it.  Taken, TokenLost, Erased, Unready.
     """
@@ -65,12 +66,13 @@ async def gathered(link: HotClient, token: bytes, known: bytes, scopes: Sequence
         counts = [(len(texts), sum(map(json_size, texts.values())), place.ref.namespace) for place, texts in scopes]
         yield Gathered(birth, name, counts)
     finally:
+        # The last script renames what it uses: only what was not used is still there.
         with suppress(HotTierUnavailableError), apart(_TO_DISCARD):
             await link.command(b"UNLINK", *(key for place, _ in scopes for key in place.gathered(name)))
 
 
 async def find_birth(link: HotClient, session: Place, token: bytes, known: bytes) -> bytes:
-    """The revision at which a session may be born, whose id is free as far as Redis knows.
+    """The revision at which a session may be created, whose id is free as far as Redis knows.
 
     Taken, TokenLost, Unready.
     """
@@ -89,7 +91,7 @@ def _gathering(place: Place, args: Sequence[Argument]) -> tuple[Sequence[bytes],
 
 
 def _pieces(texts: Mapping[str, bytes], revision: bytes) -> Iterator[list[bytes]]:
-    """Fields and values, in pieces that Redis takes without blocking others for long."""
+    """Fields and values, in pieces that Redis takes in without blocking other calls for long."""
     piece: list[bytes] = []
     size = 0
     for key, text in texts.items():
@@ -119,7 +121,7 @@ def _trips(pieces: Iterable[tuple[Place, list[bytes]]]) -> Iterator[list[tuple[P
 
 
 def ensure_time_left() -> None:
-    """Pieces that were lost are stored again as long as there is time."""
+    """Raise once the time is over: pieces that were lost are stored again until then."""
     if seconds_left() <= 0:
         raise HotTierUnavailableError("the session could not be put together in time: Redis drops its pieces")
 
@@ -137,6 +139,7 @@ class LargeCreates:
         changes = [part.operations for part in parts]
         if is_within(sum(map(len, changes)), size_of(changes)):
             return await self._hot.create(parts, head, token=token, known=known, whole=whole)
+        # Checked first: a shared scope that is not hot would be noticed only after everything was stored.
         await self._ready([part.place for part in parts[1:] if not part.temp])
         own = parts[0]
         scope = Birth(own.place, {operation.key: operation.text for operation in own.operations})
@@ -155,6 +158,6 @@ class LargeCreates:
                 ensure_time_left()
 
     async def _ready(self, shared: Sequence[Place]) -> None:
-        """Find out that shared scopes are ready before much is stored in vain.  Unready."""
+        """Check that shared scopes are ready, before much is stored in vain.  Unready."""
         for reply in await self._hot.link.ask(self._hot.checking(shared)):
             raise_unready(reply, shared)

@@ -14,13 +14,13 @@ from sessioncache.primitives.scopes import ScopeKind, ScopeRef, app_id, bare_id,
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a scope lies in Redis."""
+    """The address of a scope in Redis."""
 
     ref: ScopeRef
     control: bytes
     hash: bytes
     parents: bytes
-    """Of a session the ids of its app, user, bare session id, org, and user name in the org; of a namespace that of
+    """For a session the ids of its app, user, bare session id, org, and user name in the org; for a namespace that of
     its session's scope; empty for shared scopes."""
 
     @property
@@ -40,18 +40,18 @@ class Place:
         return self.control[:-3] + b"temp:" + self.ref.id.encode()
 
     def gathered(self, name: bytes) -> tuple[bytes, bytes]:
-        """Where the scope's entries, and their marks, lie in pieces before it is born."""
+        """The names under which the scope's entries, and their marks, are stored in pieces before it is created."""
         pieces = self.control[:-3] + b"p:" + self.ref.member.encode() + b":" + name
         return pieces, pieces + b":d"
 
     @property
     def channel(self) -> bytes:
-        """Where what happens to the scope, and to the `temp:` keys of a session, is told."""
+        """The channel on which changes of the scope, and of the `temp:` keys of a session, are announced."""
         return self.control[:-3] + b"w:" + self.ref.member.encode()
 
     @property
     def bucket_channel(self) -> bytes:
-        """Where is told that Redis may have forgotten something of the bucket."""
+        """The channel on which it is announced that Redis may have forgotten something of the bucket."""
         return self.control[:-3] + b"w"
 
 
@@ -79,15 +79,15 @@ class Layout:
         return f"{self.prefix}:{{{bucket}}}:h:{member}".encode()
 
     def hashes(self, bucket: int | None = None) -> bytes:
-        """A pattern (MATCH) that the hashes of all scopes, or of those of one bucket, are like."""
+        """A pattern (MATCH) for the hashes of all scopes, or of those of one bucket."""
         return literally(self.prefix) + b":{" + (b"*" if bucket is None else b"%d" % bucket) + b"}:h:*"
 
     def place(self, ref: ScopeRef) -> Place:
-        """Where a scope lies."""
+        """The address of a scope."""
         return Place(ref, self.control(ref.bucket), self.hash(ref.bucket, ref.member), parents(ref))
 
     def host(self, place: Place, session_scope: str) -> Place:
-        """Where the session of a namespace lies."""
+        """The address of the session of a namespace."""
         ref = ScopeRef(
             ScopeKind.SESSION,
             place.ref.org,
@@ -101,12 +101,12 @@ class Layout:
 
     @property
     def record(self) -> bytes:
-        """The hash that tells what this installation was set up with."""
+        """The hash that records the installation that this Redis belongs to."""
         return f"{self.prefix}:layout".encode()
 
     @property
     def wake_channel(self) -> str:
-        """Where a bucket that got its first dirt is announced."""
+        """The channel on which a bucket that becomes dirty is announced."""
         return f"{self.prefix}:wake"
 
     def bucket_of_base(self, base: bytes) -> int:
@@ -118,7 +118,7 @@ _MEANS_MORE = re.compile(rb"[*?\[\]\\]")
 
 
 def literally(name: str) -> bytes:
-    """A name as a part of a pattern of Redis that only this name is like: every pattern is built with it."""
+    """A name as a part of a Redis pattern that matches only this name: every pattern is built with it."""
     return _MEANS_MORE.sub(rb"\\\g<0>", name.encode())
 
 

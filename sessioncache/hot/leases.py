@@ -14,21 +14,21 @@ from sessioncache.hot.tier import raise_unready
 
 
 class Leases:
-    """Takes, renews and gives back.  Each may be repeated: a token is for one lease only."""
+    """Takes, renews and gives back leases.  Each call may be repeated: a token is for one lease only."""
 
     def __init__(self, link: HotClient) -> None:
         self._link = link
         self._ending: set[asyncio.Task[None]] = set()
 
     def look_after(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Let a lease be given back by a task of its own, which the cancellation of its holder does not end."""
+        """Let a task of its own give a lease back, which the cancellation of its holder does not end."""
         task = asyncio.ensure_future(ending)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         return task
 
     async def aclose(self) -> None:
-        """Leave the leases that could not be given back to their time."""
+        """Stop giving leases back: those that are left expire."""
         ending = list(self._ending)
         for task in ending:
             task.cancel()
@@ -44,7 +44,7 @@ class Leases:
         return (await self._call(b"renew", place, birth, token, seconds))[0] == b"ok"
 
     async def free(self, place: Place, birth: bytes, token: bytes) -> None:
-        """Give the lease back, if it is still ours; a copy of the taking that comes later takes nothing.  Unready."""
+        """Give the lease back, if it is still ours; a copy of the taking that arrives later takes nothing.  Unready."""
         await self._call(b"free", place, birth, token, 0)
 
     async def _call(self, action: bytes, place: Place, birth: bytes, token: bytes, seconds: float) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""What one call may change.  Pure: no I/O.
+"""Limits: what one call may change.  Pure: no I/O.
 
 Redis does one thing at a time, and a call is one script: its size is limited, so that no call holds others up for long.
 """
@@ -30,12 +30,12 @@ def check_size(keys: int, size: int) -> None:
 
 
 def check_call(changes: Collection[Sequence[Operation]]) -> None:
-    """The same of the operations of a call, in all scopes together."""
+    """Check the operations of a call, in all scopes together.  LimitExceededError."""
     check_size(sum(map(len, changes)), size_of(changes))
 
 
 def check_fork(namespaces: int) -> None:
-    """LimitExceededError where a session has more namespaces than one script gives a fork."""
+    """LimitExceededError where a session has more namespaces than one script can fork."""
     if namespaces > MAX_FORK_NAMESPACES:
         raise LimitExceededError(
             f"the session has {namespaces} namespaces, a fork copies at most {MAX_FORK_NAMESPACES}: nothing was "

@@ -1,4 +1,4 @@
-"""The scripts of revalidation and of dead letters, by typed wrappers."""
+"""Typed wrappers for the scripts of revalidation: what Redis still has of a scope is merged with what SQL has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sessioncache.settings import TOMBSTONE_RETENTION
 _AT_ONCE = 16
 """Scopes of one call."""
 _ENTRY = 256
-"""Bytes that an entry takes about, beside its value."""
+"""Bytes that an entry takes, roughly, beside its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class TakenScope:
     token: bytes
     incarnation: str
     size: int = 0
-    """Bytes that it takes about, by what its head says."""
+    """Bytes that it takes, roughly, by what its head says."""
 
 
 class Merging:
-    """Brings together what Redis still has of a scope and what SQL has."""
+    """Merges what Redis still has of a scope with what SQL has."""
 
     def __init__(self, link: HotClient, layout: Layout, *, idle_ttl: float) -> None:
         self._link = link
@@ -47,7 +47,8 @@ class Merging:
         self.idle_ms = max(1, int(idle_ttl * 1000))
 
     async def take_tokens(self, places: Sequence[Place]) -> list[TakenScope | float | Unready | Damaged | None]:
-        """Of each scope the token; or the seconds another process has left; or None: there is nothing to do (any more).
+        """For each scope the token; or the seconds that another process has left; or None: there is nothing to do (any
+        more).
 
         Unready where something else has to be made ready first; Damaged where nothing can be done.
         """
@@ -79,7 +80,7 @@ class Merging:
         return Kept(self._link, [(one.place, one.token) for one in taken])
 
     async def look(self, taken: Sequence[TakenScope]) -> list[Looked | Damaged | None]:
-        """What hashes hold, but for the values; None where the token is lost, or one was changed meanwhile."""
+        """What hashes hold, except for the values; None where the token is lost, or the hash was changed meanwhile."""
         first = await self._look(taken, 0)
         return [await self._whole(one, reply) for one, reply in zip(taken, first, strict=True)]
 
@@ -89,7 +90,7 @@ class Merging:
     async def _by_bucket(
         self, script: str, places: Sequence[Place], common: Sequence[Argument], tokens: Sequence[bytes]
     ) -> list[Reply]:
-        """What a script answers of each scope."""
+        """What a script answers for each scope."""
 
         def call_of(at: Sequence[int]) -> Call:
             return [places[at[0]].control, *(places[n].hash for n in at)], (*common, *(tokens[n] for n in at))
@@ -110,7 +111,7 @@ class Merging:
             return GARBLED
 
     async def _read_on(self, taken: TakenScope, reply: Reply) -> Looked | Damaged | None:
-        """What a hash holds, of which the first part was told.  ValueError."""
+        """What a hash holds, of which the first part was read.  ValueError."""
         if not isinstance(reply, Damaged) and reply[0] == b"later":
             (reply,) = await self._look([taken], 0)
         if not _is_done(reply):
@@ -120,6 +121,7 @@ class Merging:
         looked.add(entries)
         while told < total:
             (reply,) = await self._look([taken], told)
+            # Another number of entries: somebody changed the hash between two parts.
             if not _is_done(reply) or reply[2] != total:
                 return reply if isinstance(reply, Damaged) else None
             told = reply[1]
@@ -133,6 +135,7 @@ class Merging:
         for at, reply in zip(dropped, await self._drop([jobs[at][:2] for at in dropped]), strict=True):
             left[at] = reply if isinstance(reply, Damaged) else 0
         steps = [[] if made.drop else self._steps(*job) for job in jobs for made in (job[2],)]
+        # First steps together, in one round trip; only a large scope has more, and these one by one.
         firsts = [at for at, own in enumerate(steps) if own]
         for at, reply in zip(firsts, await self._step([(jobs[at][0], steps[at][0]) for at in firsts]), strict=True):
             left[at] = _marks_left(reply)
@@ -180,9 +183,9 @@ class Merging:
             await self._link.call_many(load_script("absent"), calls)
 
     async def mark_stale(self, place: Place, revision: bytes = b"") -> bool:
-        """Have a scope compared with SQL by whoever touches it next, or by a worker; whether it was flagged.
+        """Mark a scope for revalidation, by whoever uses it next or by a worker; whether it was marked.
 
-        `revision`: only a clean one that is still at this revision.
+        `revision`: only a clean scope that is still at this revision.
         """
         return bool((await self._link.call(load_script("mark_stale"), [place.control, place.hash], [revision]))[1])
 
@@ -201,14 +204,14 @@ def _is_done(reply: Reply) -> bool:
 
 
 def _marks_left(reply: Reply) -> int | Damaged | None:
-    """What the script says that carries out a step."""
+    """The marks that are left, from the reply of the script that carries out a step."""
     if isinstance(reply, Damaged):
         return reply
     return int(reply[1]) if _is_done(reply) else None
 
 
 def _parts(step: Step) -> Sequence[Argument]:
-    """How many of each, then these, as the script takes them."""
+    """The arguments of a step: how many of each kind, then these."""
     parts = (step.sets, step.stamps, step.gone, step.marks, step.unmarks)
     counts = (len(step.sets) // 2, *map(len, parts[1:]))
     return (*counts, *(name for part in parts for name in part))

@@ -1,4 +1,4 @@
-"""What the scripts are asked and what they answer, as types.  Pure: no I/O."""
+"""Messages: what the scripts are asked and what they answer, as types.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sessioncache.hot.layout import Place
 from sessioncache.primitives.revisions import DIGITS, ZERO
 
 ANY = b"*"
-"""Expected revision of an operation: whatever it is."""
+"""Expected revision of an operation: any."""
 ABSENT = b""
 """Expected revision of an operation: the key is not there."""
 _OF_A_KEY = ord("=")
@@ -21,17 +21,17 @@ _OF_A_KEY = ord("=")
 
 @dataclass(frozen=True, slots=True)
 class Large:
-    """The dirt of a scope that is too large to be read with others."""
+    """The size of what is dirty in a scope that is too large to be read with others."""
 
     scope: tuple[int, str]
     """Its bucket and member."""
     size: int
-    """Bytes."""
+    """Bytes of its values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """What Redis holds of a scope is not as our scripts write it: nothing can be done with it."""
+    """What Redis holds of a scope is not what our scripts write: nothing can be done with it."""
 
     cause: str
 
@@ -40,13 +40,13 @@ GARBLED = Damaged("a field of it in Redis is cut short or garbled")
 
 
 class Gathered(NamedTuple):
-    """What lies ready in pieces, to be born by one script (see `births.py`)."""
+    """What is stored in pieces, to be created by one script (see `large_creates.py`)."""
 
     birth: bytes
-    """The revision that all of it bears."""
+    """The revision of all of it."""
     name: bytes
     counts: Sequence[tuple[int, int, str]]
-    """Of each scope, the session first: keys, bytes of them, and the namespace."""
+    """For each scope, the session first: keys, bytes of them, and the namespace."""
 
 
 class Operation(NamedTuple):
@@ -57,7 +57,7 @@ class Operation(NamedTuple):
     key: str
     text: bytes = b""
     expected: bytes = ANY
-    """The revision the entry must have."""
+    """The revision that the entry must have."""
 
 
 class Part(NamedTuple):
@@ -72,7 +72,7 @@ class Part(NamedTuple):
 
 
 def only_deletes(parts: Sequence[Part]) -> bool:
-    """Whether a write makes nothing larger: it is let in when there is no room."""
+    """Whether a write makes nothing larger: it is admitted where there is no room for others."""
     for part in parts:
         for operation in part.operations:
             if operation.code not in b"DC":
@@ -88,11 +88,11 @@ class WrittenPart(NamedTuple):
     changed: bool
     results: list[bytes | int]
     before: bytes = b""
-    """The revision that the scope had until then."""
+    """The revision that the scope had before."""
     values_before: bytes = b""
-    """The revision that its values had until then."""
+    """The revision that its values had before."""
     content: Content | None = None
-    """The whole scope behind it, where that was asked for and nobody wrote in between."""
+    """The whole scope as it was after the write, where that was asked for and nobody wrote in between."""
 
 
 class Written(NamedTuple):
@@ -101,7 +101,7 @@ class Written(NamedTuple):
     revision: bytes
     parts: list[WrittenPart]
     birth: bytes = b""
-    """The revision of the private keys of a new session, where that is another one."""
+    """The revision of the private keys of a new session, where it differs from that of the shared keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Touch:
     messages: int = 0
     tokens: int = 0
     title: str = ""
-    """Taken where there is none; with `rename` in any case."""
+    """Used where there is none; with `rename` in any case."""
     rename: bool = False
 
 
@@ -141,7 +141,7 @@ class Deleted:
 
 
 class Stamp(NamedTuple):
-    """That a user's scope was erased."""
+    """The result of erasing a user's scope."""
 
     revision: bytes
     living: int
@@ -150,12 +150,12 @@ class Stamp(NamedTuple):
 
 
 class Token(NamedTuple):
-    """What lets its holder bring a scope into being."""
+    """What lets its holder install a scope."""
 
     value: bytes
     incarnation: bytes
     birth: bytes
-    """Of a namespace: of its session."""
+    """For a namespace: the birth of its session."""
 
 
 class Wanted(NamedTuple):
@@ -184,7 +184,8 @@ class Content:
 
     @property
     def version(self) -> bytes:
-        """What another reading of the whole scope has to bear to be equal; empty where there is no scope."""
+        """The version, which another reading of the whole scope has to have to be equal; empty where there is no
+        scope."""
         revision = self.fields.get(Field.REVISION)
         return self.incarnation + revision if revision else b""
 
@@ -200,7 +201,7 @@ class Content:
 
     @property
     def size(self) -> int:
-        """Bytes of values, about."""
+        """Bytes of values, roughly."""
         if self._size < 0:
             told = self.fields.get(Field.BYTES)
             self._size = int(told) if told else sum(map(len, self.fields.values()))
@@ -208,13 +209,13 @@ class Content:
 
     @property
     def entries(self) -> dict[str, bytes]:
-        """Living entries: key -> nine digits of revision and the text (see `Entry`); what is dead is left out (R14)."""
+        """Living entries: key -> nine digits of revision and the text (see `Entry`); dead ones are left out (R14)."""
         if self._entries is None:
             self._entries = self.named("")
         return self._entries
 
     def field(self, key: str) -> bytes:
-        """Nine digits of revision and the text of a key as it lies there, dead or not; empty where nothing does."""
+        """Nine digits of revision and the text of a key as stored, dead or not; empty where there is no such field."""
         return self.fields.get(key_field(key), b"")
 
     def named(self, prefix: str) -> dict[str, bytes]:
@@ -231,7 +232,8 @@ class Content:
 
 @cache
 def _key_behind(prefix: str) -> Callable[[bytes], str]:
-    """What tells the key of a field.  It remembers: agents have the same few keys in all their sessions."""
+    """A function from a field to its key.  It remembers results: agents have the same few keys in all their
+    sessions."""
     return lru_cache(maxsize=16384)(lambda name: prefix + name[1:].decode())
 
 
@@ -242,7 +244,7 @@ class Acknowledged:
     left: int
     rows: int
     refused: list[bytes]
-    """Fields that SQL has newer and the hot tier has not moved on from (``?``: missing or older here)."""
+    """Fields that SQL has newer and that were not written again in the hot tier (``?``: missing or older here)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,7 @@ class FlushState:
     dead: dict[str, bytes] = field(default_factory=dict)
     """Keys that the database refuses: the revision refused."""
     headless: bool = False
-    """Whether it refuses the head, hence all of the scope."""
+    """Whether it refuses the head, and with it the whole scope."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The vitals of the hot tier: how much waits for SQL, what has been done so far, who works on it.
+"""The metrics of the hot tier: how much waits for SQL, what has been done so far, who works on it.
 
 Reading them writes nothing.
 """
@@ -19,9 +19,9 @@ SILENT = 30.0
 _CHUNK = 32
 """Buckets of one exchange: Redis answers nobody else before it has worked on all of them."""
 _SAMPLE = 16
-"""Scopes of a bucket whose dirty entries are counted; of more, these stand for all."""
+"""Scopes of a bucket whose dirty entries are counted; where there are more, these stand for all."""
 _LETTERS = 256
-"""Letters of a bucket that are told from what the database has refused but may yet take."""
+"""Dead letters of a bucket that are told apart from failures that are none yet."""
 _SCAN = 10_000
 _SCANS = 20
 
@@ -32,21 +32,21 @@ class WorkerSample:
 
     name: str
     host: str
-    """Empty where it did not say."""
+    """Empty if the heartbeat did not contain it."""
     pid: int | None
     age: float
     """Seconds since the heartbeat."""
     away: Mapping[str, str] = field(default_factory=dict)
     """Tiers that it cannot use, and why."""
     failing: Mapping[str, str] = field(default_factory=dict)
-    """What it does beside flushing that fails, and why."""
+    """Background tasks of it that fail, and why."""
     ailing: Sequence[tuple[int, str, str]] = ()
     """Some of the scopes that it cannot flush: bucket, member, why."""
     ailing_in_all: int = 0
 
     @property
     def alive(self) -> bool:
-        """Whether it has been heard of lately (see SILENT)."""
+        """Whether its last heartbeat is recent (see SILENT)."""
         return self.age < SILENT
 
 
@@ -57,9 +57,9 @@ class Incarnation:
     id: str
     """Empty for a bucket that was never used, or that Redis forgot."""
     registered: bool
-    """Whether SQL is known to know it; else whoever uses the bucket next registers it."""
+    """Whether it is known to be registered in SQL; else whoever uses the bucket next registers it."""
     forgot: bool = False
-    """Whether it was made since Redis had lost something, or may have."""
+    """Whether it was made because Redis had lost something, or may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ class ServerSample:
     clients: int
     """Connections."""
     operations: int
-    """Commands a second, by its own count."""
+    """Commands a second, as the server counts them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The vitals at one time.  Counters begin at 0 again where Redis forgot them."""
+    """The metrics at one time.  Counters begin at 0 again where Redis forgot them."""
 
     time: float
     """Seconds since 1970 by the clock of Redis."""
@@ -89,7 +89,7 @@ class Sample:
     exact: bool
     """Whether the entries were counted; else they are estimated from a sample of each bucket."""
     oldest_age: float | None
-    """Seconds that the oldest dirt has been waiting; None: nothing is dirty."""
+    """Seconds that the oldest dirty scope has been waiting; None: nothing is dirty."""
     dead_letters: int
     """Entries that the database refuses."""
     rows: int
@@ -99,12 +99,12 @@ class Sample:
     hydrates: int
     """Scopes loaded from SQL so far."""
     conflicts: int
-    """Writes refused so far since something else had changed what they were based on; those that a client makes anew by
-    itself among them."""
+    """Writes refused so far because something else had changed what they were based on, including those that a client
+    repeats by itself."""
     lags: Mapping[int, int]
     """Step -> rows that took about `lag_seconds(step)` from write to acknowledgement."""
     workers: Sequence[WorkerSample]
-    """By name; who has ended in good order, or has been silent for an hour, is not among them."""
+    """By name; workers that ended in good order, or have been silent for an hour, are not among them."""
     incarnations: Mapping[int, Incarnation]
     """By bucket."""
     server: ServerSample
@@ -116,14 +116,14 @@ def lag_seconds(step: int) -> float:
 
 
 class Metrics:
-    """Reads the vitals of one installation."""
+    """Reads the metrics of one installation."""
 
     def __init__(self, link: HotClient, layout: Layout) -> None:
         self._link = link
         self._layout = layout
 
     async def read(self, *, sample: int = _SAMPLE) -> Sample:
-        """The vitals now: an exchange for every 32 buckets and two or three beside, whatever is dirty.
+        """The metrics now: an exchange for every 32 buckets and two or three more, however much is dirty.
 
         `sample`: scopes of each bucket whose dirty entries are counted.  HotTierUnavailableError.
         """
@@ -145,7 +145,7 @@ class Metrics:
         return replies
 
     async def _workers(self, now: int) -> list[WorkerSample]:
-        """Workers by their heartbeats, which lie among much else."""
+        """Workers by their heartbeats, which stand among much else in one hash."""
         found, cursor = dict[str, WorkerSample](), b"0"
         for _ in range(_SCANS):
             control = self._layout.control(0)
@@ -169,7 +169,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """The vitals of one bucket."""
+    """The metrics of one bucket."""
 
     incarnation: Incarnation
     dirty: int
@@ -183,7 +183,7 @@ class _Bucket:
 
     @property
     def all_entries(self) -> int:
-        """Dirty entries of all scopes, by those that were counted."""
+        """Dirty entries of all scopes, estimated from those that were counted."""
         return round(self.entries * self.dirty / self.counted) if self.counted else 0
 
 

@@ -1,4 +1,4 @@
-"""The sweep: finds the buckets in which something is dirty, at next to no cost while nothing is."""
+"""The poll: finds the buckets in which something is dirty, at next to no cost while nothing is."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sessioncache.hot.faults import explain
 from sessioncache.hot.layout import Layout
 
 _TOGETHER = 64
-"""Buckets that one command asks about."""
+"""Buckets that one command covers."""
 
 
 class Poll:
-    """Looks at many buckets."""
+    """Searches many buckets."""
 
     def __init__(self, link: HotClient, layout: Layout) -> None:
         self._link = link
@@ -25,8 +25,8 @@ class Poll:
     async def dirty(self, buckets: Sequence[int]) -> list[int]:
         """Those of some buckets that have a dirty scope.  HotTierUnavailableError.
 
-        One command for every 64 buckets tells of most that they have none; a cluster, where these lie apart, is asked
-        bucket by bucket.
+        One command for every 64 buckets shows that most have none; a cluster, where the keys lie apart, is asked bucket
+        by bucket.
         """
         if self._together:
             groups = [buckets[at : at + _TOGETHER] for at in range(0, len(buckets), _TOGETHER)]

@@ -1,4 +1,4 @@
-"""Rates: what happened between two readings of the vitals.  Pure: no I/O."""
+"""Rates: what happened between two samples of the metrics.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sessioncache.hot.metrics import Sample, lag_seconds
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What happened a second, never negative: where Redis forgot its counters, what it has counted since."""
+    """What happened per second, never negative: where Redis forgot its counters, what it has counted since."""
 
     rows: float
     """Rows flushed."""
@@ -21,7 +21,7 @@ class Rates:
 
 
 def rates_between(before: Sample, after: Sample) -> Rates | None:
-    """The rates from one pulse to a later one; None where the clock of Redis did not move on."""
+    """The rates from one sample to a later one; None where the clock of Redis did not advance."""
     seconds = after.time - before.time
     if seconds <= 0:
         return None
@@ -33,13 +33,13 @@ def rates_between(before: Sample, after: Sample) -> Rates | None:
 
 
 def lags_between(before: Sample, after: Sample) -> dict[int, int]:
-    """The histogram of the rows that were flushed between two pulses: step -> rows."""
+    """The histogram of the rows that were flushed between two samples: step -> rows."""
     steps = {step: _grown(before.lags.get(step, 0), rows) for step, rows in after.lags.items()}
     return {step: rows for step, rows in steps.items() if rows}
 
 
 def percentile(lags: Mapping[int, int], share: float) -> float | None:
-    """Seconds within which a share (0 to 1) of the rows was flushed, to the nearest step; None of no rows."""
+    """Seconds within which a share (0 to 1) of the rows was flushed, to the nearest step; None without rows."""
     wanted, seen = share * sum(lags.values()), 0
     for step in sorted(lags):
         seen += lags[step]

@@ -1,11 +1,13 @@
-"""What is made of a scope of which both tiers have something: the rules of revalidation (R14, R17, R18).  Pure: no I/O.
+"""Reconciling: what becomes of a scope of which both tiers have something, by the rules of revalidation (R14, R17,
+R18).
 
-Which of two entries counts is settled by their revisions.  Where one tier has an entry and the other none, these tell:
+Pure: no I/O.  Of two versions of an entry the one with the larger revision counts.  Where one tier has an entry and the
+other none, these revisions decide:
 
-- `flushed`: the scope revision through which a hash, or SQL, says that all of the scope was flushed.  The hash keeps
+- `flushed`: the scope revision up to which a hash, or SQL, records that the whole scope was flushed.  The hash keeps
   it over incarnations.  SQL below the hash has forgotten (a restored backup, a standby that lagged): then all that
   lives is stamped anew, above everything, and what SQL has besides is cleared.
-- `purged` of SQL: the largest revision that purging ever took out.  At or below it an entry without a row was deleted.
+- `purged` of SQL: the largest revision that purging ever removed.  At or below it an entry without a row was deleted.
 - `p` of the hash: all that SQL knew when it was loaded or revalidated, and every tombstone that was flushed and
   dropped.  At or below it a row that the hash lacks is dead.
 """
@@ -41,15 +43,15 @@ class HeldEntry(NamedTuple):
 
 
 class MoreNeededError(Exception):
-    """A row has to be taken of which only the revision was asked for: all of them are needed."""
+    """The text of a row is needed of which only the revision was read: all rows have to be read."""
 
 
 @dataclass(slots=True)
 class Looked:
-    """What a hash holds, but for the values."""
+    """What a hash holds, except for the values."""
 
     own: bool
-    """Whether it is of the bucket's incarnation: it was flagged."""
+    """Whether it is of the bucket's incarnation, and was marked for revalidation."""
     now: int
     head: Mapping[str, bytes | None]
     marks: set[bytes]
@@ -57,7 +59,7 @@ class Looked:
 
     @classmethod
     def of(cls, incarnation: str, now: int, head: Sequence[bytes | None], marks: Sequence[bytes]) -> Looked:
-        """From what the script tells first.  ValueError where a revision is none."""
+        """From the first part of the script's answer.  ValueError where a revision is none."""
         named = dict(zip(_NAMES, head, strict=True))
         looked = cls(named["i"] == incarnation.encode(), now, named, set(marks), {})
         for name in _REVISIONS:
@@ -65,7 +67,7 @@ class Looked:
         return looked
 
     def add(self, told: Sequence[bytes]) -> None:
-        """Some entries, as the script tells them.  ValueError."""
+        """Add entries from a further part.  ValueError."""
         for name, value in zip(told[::2], told[1::2], strict=True):
             size = value[DIGITS:]
             self.entries[name] = HeldEntry(decode_revision(value[:DIGITS]), int(size or 0), not size)
@@ -81,7 +83,7 @@ class Looked:
 
     @property
     def since(self) -> int:
-        """Up to here SQL's rows are as the hash has them, unless it was found to differ from SQL."""
+        """SQL's rows up to here are as the hash has them, unless the hash was found to differ from SQL."""
         return 0 if self.head["y"] else self.revision("f")
 
 
@@ -92,7 +94,7 @@ class Step:
     sets: list[bytes] = field(default_factory=list)
     """Fields and values."""
     stamps: list[bytes] = field(default_factory=list)
-    """Fields that keep their value and get the stamp for their revision."""
+    """Fields that keep their value and get the stamp as their revision."""
     gone: list[bytes] = field(default_factory=list)
     marks: list[bytes] = field(default_factory=list)
     unmarks: list[bytes] = field(default_factory=list)
@@ -107,13 +109,13 @@ class Merged:
     """What is to be done to a hash."""
 
     drop: bool = False
-    """It is of a session that was deleted and purged: nothing else is to be done."""
+    """The session was deleted and purged: the hash goes, and nothing else is to be done."""
     forgot: bool = False
     """Whether SQL has less than was flushed."""
     revision: int = 0
     stamp: int = 0
     head: dict[bytes, bytes] = field(default_factory=dict)
-    """Head fields; an empty ``x`` goes."""
+    """Head fields; an empty ``x`` is removed."""
     head_is_dirty: bool = False
     new_life: bool = False
     replaced: bool = False
@@ -127,7 +129,7 @@ class Merged:
     unmarks: list[bytes] = field(default_factory=list)
 
     def steps(self) -> Iterator[Step]:
-        """The parts, in which marks come before what they are for; one at least."""
+        """The parts, in which marks come before what they are for; at least one."""
         step = Step()
         for part, name, size in self._parts():
             if len(step) >= _STEP_FIELDS or (len(step) and step.size + size > _STEP_BYTES):
@@ -141,6 +143,7 @@ class Merged:
         yield step
 
     def _parts(self) -> Iterator[tuple[str, bytes, int]]:
+        # R1: a step that is interrupted leaves marks too many rather than a value without one.
         yield from (("marks", name, 0) for name in self.marks)
         yield from (("sets", name, len(value)) for name, value in self.sets.items())
         yield from (("stamps", name, size) for name, size in self.stamps.items())
@@ -154,7 +157,7 @@ def reconcile(kind: ScopeKind, looked: Looked, stored: StoredScope, *, anew: boo
 
 
 def stamp_anew(kind: ScopeKind, looked: Looked) -> Merged:
-    """What is to be done to a hash that is whole, once SQL has forgotten: nothing is taken from it."""
+    """What is to be done to a hash that is whole, once SQL has forgotten: nothing is taken from SQL."""
     return reconcile(kind, replace(looked, own=True), StoredScope(_NOTHING, [], 0, absent=True), anew=True)
 
 
@@ -171,7 +174,7 @@ class _Reconciler:
         self.made = Merged(stamp=max(self.top + 1, looked.now))
         self.took_head = self.stamped = self.kept = self.outdoes = False
         self.sizes: dict[bytes, int] = {}
-        """Of what lives in the end."""
+        """Bytes of each entry that lives in the end."""
 
     def run(self, *, anew: bool) -> Merged:
         made, head = self.made, self.stored.head
@@ -182,7 +185,7 @@ class _Reconciler:
         flushed, known = self._of_this_life(head.flushed), self._of_this_life(self.looked.revision("f"))
         made.forgot = anew or (flushed < known and not buried)
         made.purged = self.stored.known
-        # Where SQL has yet to be told what is dead, its rows are not as the hash has them, however far it was flushed.
+        # Where SQL lacks a clear or a delete yet, its rows are not as the hash has them, however far it was flushed.
         made.flushed = flushed
         if self.kind is ScopeKind.NAMESPACE:
             if self.cleared > max(head.cleared, self.birth - 1):
@@ -199,13 +202,14 @@ class _Reconciler:
         return made
 
     def _of_this_life(self, flushed: int) -> int:
-        """How far it was flushed; what SQL has of a namespace's earlier life goes with the flush of this one."""
+        """How far it was flushed, in this life; what SQL has of a namespace's earlier life goes with the flush of this
+        one."""
         return flushed if self.kind is not ScopeKind.NAMESPACE or flushed >= self.birth else 0
 
     # ---- the head
 
     def _is_purged_session(self) -> bool:
-        """A session of an older incarnation without a head in SQL, which was deleted and purged."""
+        """Whether it is a session of an older incarnation without a head in SQL: deleted, and purged."""
         gone = self.is_session and not self.own and self.stored.absent and not self.deleted
         return gone and self.birth <= self.stored.purged
 
@@ -217,9 +221,11 @@ class _Reconciler:
         marked, updated = HEAD_MARK in self.looked.marks, self.looked.revision("u")
         life = self.cleared if self.deleted else self.birth
         sql_life = -1 if self.stored.absent else sql.cleared if sql.deleted else sql.birth
+        # R17: a head written in this incarnation is news to SQL, whatever SQL has.
         if marked and self.own:
             made.head_is_dirty = True
             self._stamp_head()
+        # R5: SQL has a newer life of the session: nothing of the older one counts.
         elif sql_life > life:
             self._take_head()
             made.new_life = True
@@ -231,7 +237,7 @@ class _Reconciler:
             made.head_is_dirty = not buried and (self.is_session or self.cleared > sql.cleared)
             self.outdoes = made.head_is_dirty and not self.stored.absent
             if sql_life == life and not self.deleted and sql.updated >= updated:
-                self._take_head()  # of the hash's only last cleared counts
+                self._take_head()  # of the hash's head only last cleared counts
                 self.kept = True
             if self.outdoes and sql.revision >= self.looked.revision("r"):
                 self._stamp_head()
@@ -242,7 +248,8 @@ class _Reconciler:
             made.unmarks.append(HEAD_MARK)
 
     def _stamp_head(self) -> None:
-        """SQL refuses a head at its own revision or below; a tombstone is above what was written since, too."""
+        """Stamp the head: SQL refuses one at its own revision or below; a tombstone ends what was written before it,
+        too."""
         self.stamped = True
         if self.deleted:
             self.cleared = self.made.stamp
@@ -267,7 +274,7 @@ class _Reconciler:
             self._settle(name, self._hot(name), self._living(rows.get(name)))
 
     def _hot(self, name: bytes) -> HeldEntry | None:
-        """What the hash has of an entry, unless it is dead."""
+        """The entry of the hash, unless it is dead."""
         held = self.looked.entries.get(name)
         if held is None or self.deleted:
             return None
@@ -296,25 +303,25 @@ class _Reconciler:
         elif row and (row[1] is None or row[1]):
             if row[0] > self.looked.revision("p"):
                 self._take(name, row, None)
-            else:  # its tombstone was flushed once: again, since SQL has the row
+            else:  # its tombstone was flushed once, and SQL has the row again: write the tombstone again
                 self.made.sets[name], self.stamped = encode_revision(self.made.stamp), True
                 self.made.marks.append(name)
         else:
             self._drop(name)
 
     def _was_purged(self, held: HeldEntry) -> bool:
-        """Of an older incarnation, without a row: whether it was deleted, and the tombstone purged."""
+        """Whether an entry of an older incarnation without a row was deleted, and its tombstone purged."""
         flushed = self.stored.head.flushed
         known = held.revision <= self.stored.purged and (not flushed or held.revision <= flushed)
         return known and not self.own and not held.dead
 
     def _stamp(self, name: bytes, held: HeldEntry) -> None:
-        """What was written in this incarnation and SQL refuses is stamped above SQL."""
+        """Stamp an entry above SQL: it was written in this incarnation, and SQL would refuse its revision."""
         self.made.stamps[name], self.stamped = held.size, True
         self._keep(name, held)
 
     def _keep(self, name: bytes, held: HeldEntry) -> None:
-        """What SQL lacks, or has older, is dirty."""
+        """Keep an entry; it is dirty, since SQL lacks it or has an older one."""
         self.kept = True
         if name not in self.looked.marks:
             self.made.marks.append(name)
@@ -327,6 +334,7 @@ class _Reconciler:
             self._drop(name)
             self.made.replaced |= held is not None and not held.dead
             return
+        # Only revisions were read of what SQL has flushed before: the text of this row is needed after all.
         if text is None and not (held and held.revision == revision):
             raise MoreNeededError
         if text is not None:
@@ -345,7 +353,7 @@ class _Reconciler:
     # ---- what follows from it
 
     def _stamp_all(self) -> None:
-        """SQL has forgotten: all that lives is above everything, and everything else is cleared."""
+        """SQL has forgotten: all that lives is stamped above everything, and everything else is cleared."""
         made, digits = self.made, encode_revision(self.made.stamp)
         held = self.looked.entries
         living = set(self.sizes)
@@ -361,9 +369,9 @@ class _Reconciler:
     def _finish(self) -> None:
         made = self.made
         made.revision = max(self.top, made.stamp if self.stamped else 0)
-        if self.own:  # whoever holds the scope as it was sees that it is another
+        if self.own:  # whoever holds an earlier version finds that the scope has changed
             made.revision = max(made.revision, self.top + 1)
-            # Also once it was evicted and read from SQL, which has to know the revision before it can be.
+            # Marked dirty: it may be evicted only once SQL knows this revision, which a later load starts from.
             made.head_is_dirty |= not self.deleted
         revision = encode_revision(made.revision)
         made.head[Field.CLEARED] = encode_revision(self.cleared)

@@ -1,4 +1,4 @@
-"""The Lua scripts: read from the ``.lua`` files beside, assembled with what they include, known by their SHA-1."""
+"""The Lua scripts: read from the ``.lua`` files, assembled with what they include, and identified by their SHA-1."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ def assemble(name: str) -> str:
 
 
 def needed(included: str, body: str) -> list[str]:
-    """What of an included text a body names, by itself or through others: statements in their order, without comments.
+    """What a body needs of an included text, by name, directly or through others: statements in order, without
+    comments.
 
-    Redis makes every function of a script anew at each call: what is not needed costs time there.  An included text
+    Redis creates every function of a script anew at each call: what is not needed costs time there.  An included text
     consists of ``local`` statements that begin at the margin.
     """
     words = set(_WORD.findall(_COMMENT.sub("", body)))

@@ -1,4 +1,4 @@
-"""What a script could not do, and what a call of ours does about it."""
+"""Signals: what a script could not do, and what the caller has to do about it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Need(StrEnum):
     """What has to be made ready."""
 
     REGISTER = "register"
-    """The bucket's incarnation is not known to SQL."""
+    """Register the bucket's incarnation in SQL."""
     REVALIDATE = "revalidate"
-    """The hash is of an older incarnation."""
+    """Revalidate the hash, which is of an older incarnation."""
     COLD = "cold"
-    """The scope is not hot."""
+    """Load the scope, which is not hot."""
     UNFLUSHED = "unflushed"
-    """SQL has to know of the session first."""
+    """Flush the session first: SQL has to know of it."""
 
 
 class Unready(Signal):
@@ -55,8 +55,8 @@ class TokenLost(Signal):
 
 
 class PiecesLost(Signal):
-    """What was gathered in pieces is not all there, or outdated: gather it again."""
+    """What was gathered in pieces is incomplete, or outdated: gather it again."""
 
 
 class Erased(Signal):
-    """Nothing of the user is let in, since all that there was is being erased."""
+    """The user is being erased, or was erased just now: writes are refused."""

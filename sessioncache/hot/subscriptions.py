@@ -1,6 +1,6 @@
-"""Listening: what the scripts announce on channels, heard over one connection of its own while anybody listens.
+"""Subscriptions: announcements of the scripts, received over one connection of its own while anybody listens.
 
-A channel lies in the hash slot of its bucket (sharded publish and subscribe), so that a node of a cluster tells only
+A channel lies in the hash slot of its bucket (sharded publish and subscribe), so that a node of a cluster sends only to
 those who listen to its own buckets.
 """
 
@@ -28,24 +28,24 @@ from sessioncache.primitives.revisions import DIGITS
 logger = logging.getLogger(__name__)
 
 _SILENCE = 15.0
-"""Seconds without a word after which Redis is asked whether it is still there."""
+"""Seconds without a message after which Redis is asked whether it is still there."""
 _ANSWER = 5.0
 """Seconds in which it has to answer."""
 _PAUSE = (0.05, 0.5)
 """Seconds before a broken connection is made anew."""
 _MANY = b"*"
 MOST_TOLD = 1_000
-"""Keys that one announcement names (the scripts know it, too)."""
+"""Keys that one announcement names (the scripts know the limit, too)."""
 
 
 class Announcement(NamedTuple):
-    """What happened to one scope, as its channel tells."""
+    """A change of one scope, as its channel announces it."""
 
     what: bytes
-    """w fields were written, t `temp:` keys were, x the session is gone, ? it may be another than it was."""
+    """w fields were written, t `temp:` keys were, x the session is gone, ? the scope may have changed in any way."""
     revision: bytes
     before: bytes
-    """The revision until then."""
+    """The revision before."""
     keys: tuple[str, ...] | None
     """Without prefix; None: too many to be named."""
     incarnation: bytes
@@ -65,34 +65,34 @@ class Announcement(NamedTuple):
 
 
 class Sink(Protocol):
-    """Who listens."""
+    """A listener."""
 
     @property
     def channels(self) -> frozenset[bytes]:
-        """Where it listens."""
+        """The channels that it listens to."""
 
     def heard(self, channel: bytes, payload: bytes) -> None:
         """Something was announced."""
 
     def interrupted(self) -> None:
-        """Something may have been announced that was not heard."""
+        """Announcements may have been missed."""
 
     def closed(self) -> None:
-        """Nothing will be heard any more: the cache was closed."""
+        """No more announcements will come: the cache was closed."""
 
 
 class Listener:
-    """Hears for all who listen through one cache; whoever is dropped without leaving is forgotten."""
+    """Receives for all who listen through one cache; a sink that is garbage-collected without leaving is forgotten."""
 
     def __init__(self, link: HotClient) -> None:
         self._link = link
         self._sinks: dict[bytes, WeakSet[Sink]] = {}
-        """Who listens, by channel."""
+        """The sinks by channel."""
         self._confirmed: set[bytes] = set()
         self._awaited: dict[bytes, asyncio.Future[None]] = {}
-        """Channels of which somebody waits for Redis to confirm that they are heard."""
+        """Channels whose subscription Redis has yet to confirm."""
         self._problem: SessionCacheError | None = None
-        """Why nothing is heard."""
+        """Why no announcements come."""
         self._needed = asyncio.Event()
         self._connection: AbstractConnection | None = None
         self._leaving: asyncio.Future[None] | None = None
@@ -101,7 +101,7 @@ class Listener:
         self._closed = False
         self._in_use: Counter[Sink] = Counter()
         self._pings: deque[asyncio.Future[None]] = deque()
-        """Who waits for an answer to a PING, in the order of the questions."""
+        """Callers that wait for an answer to a PING, in the order of the requests."""
         link.when_left(self._leave_server)
 
     async def listen(self, sink: Sink, timeout: float) -> None:
@@ -121,20 +121,21 @@ class Listener:
             raise
 
     def leave(self, sink: Sink) -> None:
-        """End to listen.  A channel to which nobody listens any more is left soon."""
+        """Stop listening.  A channel that nobody listens to any more is left soon."""
         for channel in sink.channels:
             if channel in self._sinks:
                 self._sinks[channel].discard(sink)
 
     async def catch_up(self) -> None:
-        """On return all is heard that was announced before the call, or an interruption was told, or will be."""
-        if self._connection is not None:  # one that is dropped is about to be left, which counts as an answer
+        """Returns once everything announced before the call is delivered, or an interruption was reported, or
+        will be."""
+        if self._connection is not None:  # a dropped connection is about to be left, which counts as an answer
             with suppress(RedisError, OSError):
                 await (await self._ping())
 
     @contextmanager
     def holding(self, sink: Sink) -> Iterator[None]:
-        """Somebody waits for what a sink hears: nothing else may hold it, nor the task that waits."""
+        """Keep a sink alive while somebody waits for it: nothing else may refer to it, nor to the task that waits."""
         self._in_use[sink] += 1
         try:
             yield
@@ -144,17 +145,17 @@ class Listener:
                 del self._in_use[sink]
 
     async def drop_idle(self) -> None:
-        """Close the connection; it is made anew, and whoever listens is told of the interruption."""
+        """Close the connection; it is made anew, and listeners get an interruption."""
         if self._connection is not None:
             await drop(self._connection)
 
     def _leave_server(self) -> None:
-        """The server is no primary any more: it hears of nothing, or later than others."""
+        """Leave a server that is no primary any more: it gets no announcements, or later than others."""
         if self._connection is not None and self._leaving is None:
             self._leaving = asyncio.ensure_future(drop(self._connection))
 
     async def aclose(self) -> None:
-        """End, and tell whoever still listens."""
+        """End, and report that to whoever still listens."""
         self._closed = True
         self._end()
         if self._task is not None:
@@ -184,31 +185,31 @@ class Listener:
             await asyncio.shield(confirmation)
 
     async def _send(self, command: bytes, channels: Iterable[bytes]) -> None:
-        """To all channels one by one: those of several hash slots must not be in one command."""
-        # One that was dropped would connect itself anew, and hear nothing.
+        """Send a command for each channel: channels of several hash slots must not be in one command."""
+        # A connection that was dropped would connect itself anew, and receive nothing.
         if self._connection is not None and self._connection.is_connected:
             commands = pack([(command, channel) for channel in channels])
             await self._connection.send_packed_command(commands, check_health=False)
 
     async def _ping(self) -> asyncio.Future[None]:
-        """Ask Redis for a word, which comes behind all that it has said before."""
+        """Ask Redis for an answer, which comes after all messages that it has sent before."""
         answered = asyncio.get_running_loop().create_future()
         self._pings.append(answered)
         await self._send(b"PING", [b""])
         return answered
 
     async def _ask_role(self, connection: AbstractConnection) -> None:
-        """Ask for a word that tells whether this is the primary still; over RESP2 a subscriber may only PING."""
+        """Ask whether this is still the primary; over RESP2 a subscriber may only PING."""
         if str(connection.protocol) != "3":
             await self._ping()
             return
         self._pings.append(asyncio.get_running_loop().create_future())
         await connection.send_packed_command(pack([(b"INFO", b"replication")]), check_health=False)
 
-    # ---- the task that hears
+    # ---- the task that receives
 
     async def _run(self) -> None:
-        """Hear until cancelled, over one connection after the other, while anybody listens."""
+        """Receive until cancelled, over one connection after the other, while anybody listens."""
         try:
             while True:
                 await self._needed.wait()
@@ -222,7 +223,8 @@ class Listener:
             self._end()
 
     async def _hear_on(self) -> None:
-        """Hear over one connection, whatever ends it: who listens must not be left without a word."""
+        """Receive over one connection; whatever ends it is recorded, so that listeners are not left without a
+        reason."""
         try:
             await self._hear()
         except ResponseError as problem:
@@ -230,7 +232,7 @@ class Listener:
             self._deaf(_refused(problem))
         except SessionCacheError as problem:
             self._deaf(problem)
-        except (RedisError, OSError) as problem:  # mostly for a moment only
+        except (RedisError, OSError) as problem:  # mostly short
             self._problem = HotTierUnavailableError(f"no answer from Redis: {type(problem).__name__}")
         except Exception as problem:
             self._deaf(HotTierUnavailableError(f"what Redis says makes no sense: {type(problem).__name__}"))
@@ -243,7 +245,7 @@ class Listener:
         self._problem, self._warned = problem, True
 
     async def _hear(self) -> None:
-        """Hear over one connection until it breaks, or nobody listens any more."""
+        """Receive over one connection until it breaks, or nobody listens any more."""
         with within(_ANSWER):
             self._connection = await self._link.connect()
         _unlogged(self._connection)
@@ -257,6 +259,7 @@ class Listener:
                 tidied = clock()
             if message is None and not self._sinks:
                 return
+            # RESP3 can ask for the role: a server that was demoted would otherwise stay silent for ever.
             if message is None:
                 await self._ask_role(self._connection)
                 message = await self._next(self._connection, _ANSWER)
@@ -265,7 +268,7 @@ class Listener:
             await self._take(message)
 
     async def _next(self, connection: AbstractConnection, patience: float) -> Any:
-        """What Redis says next; None: nothing in `patience` seconds."""
+        """The next message; None: none came in `patience` seconds."""
         return await connection.read_response(
             disable_decoding=True, timeout=patience, disconnect_on_error=False, push_request=True
         )
@@ -289,7 +292,8 @@ class Listener:
                 answered.set_result(None)
 
     def _confirm(self, channel: bytes) -> None:
-        """Only now nothing more is missed: who listened before may have."""
+        """A subscription is confirmed: only from now on nothing is missed; earlier listeners may have missed
+        something."""
         self._problem, self._warned = None, False
         self._confirmed.add(channel)
         confirmation = self._awaited.pop(channel, None)
@@ -316,12 +320,12 @@ class Listener:
         await self._send(b"SUNSUBSCRIBE", channels)
 
     def _fail(self, error: SessionCacheError) -> None:
-        """Whoever begins to listen is refused."""
+        """Refuse whoever begins to listen."""
         awaited, self._awaited = self._awaited, {}
         for confirmation in awaited.values():
             if not confirmation.done():
                 confirmation.set_exception(error)
-                confirmation.exception()  # whoever waited may have gone
+                confirmation.exception()  # whoever waited may have gone: the error counts as seen
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -334,7 +338,7 @@ class Listener:
 
 
 def _unlogged(connection: AbstractConnection) -> None:
-    """redis-py logs what it is told over RESP3, names of keys included, unless somebody takes it."""
+    """Take pushed messages ourselves: redis-py would log them, names of keys included."""
     take = getattr(connection._parser, "set_pubsub_push_handler", None)
     if take is not None:
         take(_as_it_is)

@@ -41,11 +41,11 @@ from sessioncache.primitives.scopes import ScopeKind
 from sessioncache.settings import MAX_SCOPE_BYTES, MAX_SCOPE_KEYS, MAX_VALUE_BYTES
 
 _MOST_LARGE = 4096
-"""Large scopes that a process remembers."""
+"""Most large scopes that a process remembers."""
 LIMITS = (MAX_SCOPE_KEYS, MAX_SCOPE_BYTES, MAX_VALUE_BYTES)
 _HEAD = (Field.INCARNATION, Field.REVISION, Field.BIRTH, Field.CLEARED, Field.VALUES_REVISION, Field.UPDATED)
 """What is read of a head beside some keys."""
-# Times to live of 0 renew nothing; a shared scope's kind, since no session of any life is asked for.
+# Times to live of 0 renew nothing; the kind of a shared scope, since no session of any life is asked for.
 _PEEK: tuple[Argument, ...] = (0, 0, b"u", b"", b"", -1)
 
 
@@ -84,7 +84,7 @@ class HotTier:
         return self._written(parts, await self.idempotency.call(script, parts[0].place, _part_keys(parts), args))
 
     async def touch(self, part: Part, touch: Touch, lease: bytes = b"") -> tuple[Written | Refused, dict[bytes, bytes]]:
-        """Count and name what is in use; the head fields that lists show, empty where it was refused."""
+        """Count a use, and name the session; the head fields that lists show, empty where it was refused."""
         told = (touch.messages, touch.tokens, b"1" if touch.rename else b"", touch.title.encode())
 
         def args(operation: Sequence[Argument]) -> list[Argument]:
@@ -101,7 +101,8 @@ class HotTier:
         return self._written([part], reply[:3]), {name: value or b"" for name, value in fields}
 
     async def use(self, place: Place, birth: bytes, interval: int) -> int:
-        """Note that a session is in use, unless that was noted less than `interval` µs ago; µs by the clock of Redis.
+        """Record that a session is in use, unless that was recorded less than `interval` µs ago; µs by the clock of
+        Redis.
 
         Gone, Unready.
         """
@@ -122,8 +123,8 @@ class HotTier:
     ) -> Written | Refused:
         """Create the session of the first part; `token`: ``*`` for a generated id, empty when SQL has not been read.
 
-        `whole`: scopes among the parts that are read as well (`WrittenPart.content`); `pieces`: its private keys,
-        where they are no operations of the first part.  Taken, TokenLost, PiecesLost.
+        `whole`: scopes among the parts that are read as well (`WrittenPart.content`); `pieces`: its private keys, where
+        they are not operations of the first part.  Taken, TokenLost, PiecesLost.
         """
         identity = (head.org, head.app, head.user, head.session, head.title, head.forked_from)
         ready = (pieces.birth, pieces.name, *pieces.counts[0][:2]) if pieces else (b"", b"", 0, 0)
@@ -174,9 +175,9 @@ class HotTier:
         return Deleted(bool(existed), written, None if living < 0 else living, dirty)
 
     async def erase(self, place: Place, seconds: float, token: bytes = b"", stored: StoredScope | None = None) -> Stamp:
-        """Erase a user's scope, and let nothing new of the user in for some seconds.  May be repeated.
+        """Erase a user's scope, and refuse writes of the user for some seconds.  May be repeated.
 
-        One that is not hot: with what SQL has, under the token of the reading.  TokenLost.
+        A scope that is not hot: with what SQL has, under the token of the reading.  TokenLost.
         """
         args: list[Argument] = [int(seconds * 1_000_000), place.ref.user.encode()]
         if token:
@@ -194,7 +195,8 @@ class HotTier:
         return [content for content in contents if content is not None]
 
     def plan(self, wanted: Sequence[Wanted]) -> Plan:
-        """A reading of whole scopes, to be made any number of times; of one without keys asked only that it is there.
+        """A reading of whole scopes, to be made any number of times; of one without keys it is only checked that it
+        exists.
 
         The script checks, and Redis' own command reads: a body that goes through Lua costs three times as much.
         """
@@ -203,13 +205,13 @@ class HotTier:
         return Plan(wanted, Request([evaluation(script, keys, args), *bodies], script))
 
     def checking(self, places: Sequence[Place]) -> Request:
-        """What finds out whether shared scopes are ready."""
+        """A request that checks whether shared scopes are ready."""
         script = load_script("read")
         calls = [evaluation(script, *self._asked([Wanted(one) for one in places], only_check=True))] if places else []
         return Request(calls, script)
 
     def look(self, plan: Plan, held: Sequence[bytes]) -> Awaitable[Sequence[Content | None]]:
-        """Read whole scopes in one step; None for one that has the version that is held of it (empty: none is)."""
+        """Read whole scopes in one step; None for one that still has the version that is held (empty: none is)."""
         if any(held):
             return self._ask([one._replace(held=of) for one, of in zip(plan.wanted, held, strict=True)])
         return self.read_whole(plan)
@@ -218,7 +220,7 @@ class HotTier:
         """Read whole scopes in one step.
 
         Bodies that have the revisions that the script found are what it would have read.  Where somebody wrote in
-        between, it reads them itself.
+        between, the script reads them itself.
         """
         if self._large and any(one.place.hash in self._large for one in plan.wanted):
             return await self.read(plan.wanted)
@@ -251,12 +253,12 @@ class HotTier:
         return contents
 
     async def read_large(self, wanted: Sequence[Wanted], *, renew: bool = True) -> list[Content | None]:
-        """Read what Lua would hold Redis up with: the script tells which versions there are, plain commands read.
+        """Read what Lua would hold Redis up with: the script returns the versions, plain commands read the bodies.
 
         What the caller holds already is not sent.  Where somebody wrote in between, it is read again.
         """
         script, (keys, args) = load_script("read"), self._asked(wanted, only_check=True, apart=True)
-        if not renew:  # a namespace is looked at by itself, whatever life its session is in
+        if not renew:  # a namespace is read by itself, whatever life its session is in
             args[:3] = _PEEK[:3]
         check = evaluation(script, keys, args)
         told = await self.link.call(script, keys, args)
@@ -289,7 +291,8 @@ class HotTier:
         return keys, args
 
     async def _more_than_read(self, reply: Reply, wanted: Sequence[Wanted]) -> None:
-        """Unready, Gone; renews the time to live of what was read, where that is due and Redis takes writes."""
+        """Raise Unready or Gone; else renew the time to live of what was read, where that is due and Redis takes
+        writes."""
         raise_unready(reply, [one.place for one in wanted])
         keys, _ = self._asked(wanted)
         kinds = [TEMP_PART if one.temp else one.place.ref.kind for one in wanted]
@@ -320,7 +323,7 @@ class HotTier:
         return None if marks else _content(reply[1])
 
     async def take_token(self, place: Place) -> Token | float | None:
-        """The token; or the seconds another loader has left; or None: the scope is hot."""
+        """The token; or the seconds that another loader has left; or None: the scope is hot."""
         token = secrets.token_hex(8).encode()
         args = (TOKEN_LIFETIME_MS, b"", place.parents, self.idle_ms, token)
         (reply,) = await self.link.call(load_script("token"), [place.control, place.hash], args)
@@ -336,14 +339,14 @@ class HotTier:
         return Kept(self.link, [(place, token)])
 
     async def stage(self, place: Place, token: bytes, fields: Sequence[bytes], *, birth: bytes = b"") -> None:
-        """Store a chunk of a large scope beside, and renew the token; `birth` as in `install`."""
+        """Store a piece of a large scope, and renew the token; `birth` as in `install`."""
         args: list[Argument] = [token, TOKEN_LIFETIME_MS, place.user, _host(place), birth, *fields]
         _held(await self.link.call(load_script("stage"), [place.control, place.hash], args), place)
 
     async def install(
         self, place: Place, token: bytes, fields: Sequence[bytes], *, staged: int, birth: bytes = b""
     ) -> None:
-        """Bring a scope into being (`staged` fields lie beside); TokenLost where SQL has to be read again.
+        """Install a scope (`staged` fields are stored in pieces); TokenLost where SQL has to be read again.
 
         `birth`: of the session that a namespace was read for.
         """
@@ -355,7 +358,7 @@ class HotTier:
         _held(await self.link.call(load_script("absent"), [place.control, place.hash], [token]), place)
 
     async def flush_state(self, places: Sequence[Place]) -> list[FlushState]:
-        """How far scopes have been flushed; asks for their flush."""
+        """How far scopes have been flushed; also asks the workers to flush them soon."""
         calls = [([place.control, place.hash], ()) for place in places]
         replies = await self.link.call_many(load_script("flushed"), calls)
         for place, reply in zip(places, replies, strict=True):
@@ -415,7 +418,7 @@ def _outcome(parts: Sequence[Part], reply: Reply) -> Written | Refused:
 
 
 def _with_contents(parts: Sequence[Part], written: Written, bodies: Mapping[bytes, Reply]) -> Written:
-    """A write with what was read behind it: what bears the revision that it left, and is of its moment so."""
+    """A write with the scopes that were read after it: those with the revision that it left are of its moment."""
 
     def seen(part: Part, done: WrittenPart) -> WrittenPart:
         body = bodies.get(part.place.hash)
@@ -432,7 +435,7 @@ def _with_contents(parts: Sequence[Part], written: Written, bodies: Mapping[byte
 
 
 def raise_unready(reply: Reply, places: Sequence[Place]) -> None:
-    """Raise what a script says has to be made ready; `places` are those that it numbers."""
+    """Raise what a script reports as not ready; `places` are those that it numbers."""
     status = reply[0]
     if status == b"gone":
         raise Gone
@@ -467,7 +470,7 @@ def _body(one: Wanted, reply: Reply) -> dict[bytes, bytes]:
 
 
 def _same(part: Reply, body: dict[bytes, bytes] | None) -> Content | None:
-    """A body, where it is of the version that the script told; None where somebody wrote in between."""
+    """A body, if it is of the version that the script returned; None where somebody wrote in between."""
     checked = _content(part)
     if not checked.fields:  # temp: keys of no life or of another one
         return checked

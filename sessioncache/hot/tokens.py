@@ -1,4 +1,4 @@
-"""Tokens of loaders: kept as long as their holders work (R13)."""
+"""Tokens of loaders: renewed as long as their holders work (R13)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Kept:
     """Renews tokens on a timer for as long as its block lasts, or they are lost: ``with Kept(…):``."""
 
     def __init__(self, link: HotClient, held: Sequence[tuple[Place, bytes]]) -> None:
-        """Tokens of these scopes, which are held."""
+        """Keep the tokens of these scopes, which are held."""
         self._link = link
         self._calls = [([place.control, place.hash], (token, TOKEN_LIFETIME_MS)) for place, token in held]
         self._renewing: asyncio.Task[None] | None = None
@@ -39,17 +39,18 @@ class Kept:
             self._renewing.cancel()
 
     def _begin(self) -> None:
-        # Whatever deadline the loader has, it is not that of a renewal.
+        # In an empty context: the deadline of the loader is not that of a renewal.
         self._renewing = asyncio.get_running_loop().create_task(self._renew(), context=Context())
 
     async def _renew(self) -> None:
         while self._calls:
+            # A renewal that fails is repeated: the token outlives a few of them.
             with suppress(HotTierUnavailableError, MemoryFullError), within(5 * _EVERY):
                 await self.renew()
             await asyncio.sleep(_EVERY)
 
     async def renew(self) -> bool:
-        """Renew once; whether all tokens are still held.  Those that are lost are let go."""
+        """Renew once; whether all tokens are still held.  Lost ones are not renewed any more."""
         replies = await self._link.call_many(load_script("hold"), self._calls)
         held = [one for one, reply in zip(self._calls, replies, strict=True) if reply[0] == b"ok"]
         are_held, self._calls = len(held) == len(self._calls), held

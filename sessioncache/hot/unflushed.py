@@ -1,4 +1,4 @@
-"""Sessions whose latest head SQL does not have yet, in many buckets at once."""
+"""Unflushed sessions: those whose latest head SQL does not have yet, in many buckets at once."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ NAMES = (
 """The head fields that an unflushed session comes with."""
 
 Since = tuple[int, bytes]
-"""A bucket, and where in its index to begin."""
+"""A bucket, and where to begin in its index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unflushed:
     """A session, or the tombstone of one, as the hot tier has it.
 
-    Most are never shown, so that each field is taken apart only where it is asked for.
+    Most are never shown, so that each field is decoded only where it is needed.
     """
 
     scope_id: str
@@ -53,7 +53,8 @@ class Unflushed:
 
     @property
     def doubtful(self) -> bool:
-        """Of an older incarnation and not revalidated yet: what SQL has at or above its revision counts (R17)."""
+        """Whether it is of an older incarnation and not revalidated: what SQL has at or above its revision counts
+        (R17)."""
         return bool(self._fields[0])
 
     @property
@@ -72,7 +73,7 @@ class Unflushed:
         return head_of({name: value for name, value in zip(NAMES, self._fields[1:], strict=True) if value})
 
     def position(self, order: Order) -> Position:
-        """Where it stands in lists."""
+        """Its position in lists."""
         instant = self._fields[14 if order == "updated" else 2] or ZERO
         return Position(decode_revision(instant), (self._fields[8] or b"").decode(), self.scope_id)
 
@@ -101,7 +102,7 @@ def _call(layout: Layout, letter: str, index_id: str, chunk: Sequence[Since]) ->
 
 
 def _check_registered(chunks: Sequence[Sequence[Since]], replies: Sequence[Reply]) -> None:
-    """One signal for all buckets that have to be registered, so that they are in one go."""
+    """Raise one signal for all buckets that have to be registered, so that this is done at once."""
     missing = [
         chunk[number - 1][0]
         for chunk, reply in zip(chunks, replies, strict=True)

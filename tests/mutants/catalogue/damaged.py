@@ -119,7 +119,7 @@ MUTATIONS = (
         "a write that met damage counts as not applied",
         "R4",
         "sessioncache/hot/idempotency.py",
-        "            except DamagedValueError as error:  # as any script that failed\n",
+        "            except DamagedValueError as error:  # as for any script that failed\n",
         "            except ZeroDivisionError as error:\n",
         (_RULES + "test_a_script_that_met_damage_may_have_written_a_part",),
     ),
