@@ -62,7 +62,7 @@ bench-full: bench bench-peers
 bench-peers: $(PEERS)/peers.stamp
 	$(PEERS)/bin/python -m benchmarks.peers
 
-# Told by CHAOS_SECONDS, CHAOS_SEED, CHAOS_REDIS and CHAOS_DATABASE (docs/chaos.md).
+# Configured by CHAOS_SECONDS, CHAOS_SEED, CHAOS_REDIS and CHAOS_DATABASE (docs/chaos.md).
 chaos: $(VENV)/dev.stamp
 	MODEL_SECONDS=$${CHAOS_SECONDS:-120} $(BIN)/pytest -q tests/model
 	$(BIN)/python -m tests.chaos
