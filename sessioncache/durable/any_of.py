@@ -1,6 +1,6 @@
-"""That a column has one of many values, as one parameter.
+"""Conditions that a column has one of many values, as one parameter.
 
-A statement with a parameter for each value is made, and planned by the database, anew for every number of them.
+A statement with a parameter for each value is compiled, and planned by the database, anew for every number of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 def among(
     connection: AsyncConnection, column: Column[Any], values: Iterable[str] | Iterable[int]
 ) -> ColumnElement[bool]:
-    """That a column of texts, or of whole numbers, has one of these values."""
+    """The condition that a column of texts, or of whole numbers, has one of these values."""
     wanted = list(values)
     if connection.dialect.name == "sqlite":
         return column.in_(select(func.json_each(json.dumps(wanted)).table_valued("value").c.value))

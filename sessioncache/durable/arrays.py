@@ -1,6 +1,6 @@
-"""Arrays as PostgreSQL takes them in binary form: a column of a batch is one parameter.
+"""Arrays in the binary form of PostgreSQL: a column of a batch is one parameter.
 
-Made here at a third of the time of the driver's own, which looks at every element anew.
+Made here in a third of the time of the driver, which examines every element anew.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sessioncache.durable.errors import RefusedDataError
 
 _HEADER = struct.Struct(">iiIii")
-# Most elements of a column are about as long as each other.
+# Most elements of a column have about the same length.
 _length = lru_cache(maxsize=4096)(struct.Struct(">i").pack)
 _NULL = _length(-1)
 _BOOLEANS = {None: _NULL, False: _length(1) + b"\0", True: _length(1) + b"\1"}
@@ -28,9 +28,9 @@ class Array(bytes):
     """An array that is ready to be sent."""
 
     oid = 0
-    """What PostgreSQL calls the type."""
+    """PostgreSQL's name of the type."""
     of = 0
-    """What it calls the type of the elements."""
+    """PostgreSQL's number of the type of the elements."""
 
 
 class TextArray(Array):
@@ -101,7 +101,7 @@ def _element(data: bytes) -> bytes:
 
 
 async def teach(connection: AsyncConnection) -> bool:
-    """Let a connection of psycopg's take arrays as they are; whether it does.
+    """Let a psycopg connection take arrays as they are; whether it does.
 
     One whose client encoding is another than UTF-8 would take their texts for something else.
     """

@@ -1,7 +1,8 @@
-"""Bulk statements: guarded upserts, and which revision the rows have now.
+"""Bulk statements: guarded upserts, and the revisions that the rows have now.
 
-PostgreSQL takes one array a column in binary form (``unnest``): within a tenth of COPY into a temporary table, and it
-leaves nothing behind in the connection, so that a pooler may stand between.  SQLite takes one statement for all rows.
+PostgreSQL gets one array a column in binary form (``unnest``): no more than a tenth slower than COPY into a temporary
+table, and nothing is left behind in the connection, so that a pooler may stand between.  SQLite gets one statement for
+all rows.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class BulkTable:
 
     @property
     def beside(self) -> list[str]:
-        """What a row ends with, beside its columns."""
+        """What a row ends with, besides its columns."""
         return []
 
     @cached_property
@@ -73,9 +74,9 @@ class BulkTable:
         return self.columns[: self.key_length]
 
     async def upsert(self, connection: AsyncConnection, rows: Sequence[Row]) -> int:
-        """Insert rows, or replace those whose revision is smaller (R7); the number of rows that were taken.
+        """Insert rows, or replace those whose revision is smaller (R7); the number of rows that were written.
 
-        `rows` are sorted and unique.  Rows that are not taken are locked nevertheless (PostgreSQL).
+        `rows` are sorted and unique.  Rows that are not written are locked nevertheless (PostgreSQL).
         """
         if connection.dialect.name == "sqlite":
             return await self._upsert_sqlite(connection, rows)
@@ -94,7 +95,7 @@ class BulkTable:
         return taken
 
     async def _upsert_sqlite(self, connection: AsyncConnection, rows: Sequence[Row]) -> int:
-        # Past SQLAlchemy, which takes a fifth of the time of a batch here.
+        # Without SQLAlchemy, which takes a fifth of the time of a batch here.
         driver: Any = (await connection.get_raw_connection()).driver_connection
         async with driver.executemany(self._sqlite_upsert, rows) as cursor:
             taken: int = cursor.rowcount
@@ -176,11 +177,11 @@ class HeadTable(BulkTable):
     """
 
     through: str = "coalesce({0}.flushed, {0}.revision)"
-    """How far a head says that its scope was flushed."""
+    """The column that records how far a scope was flushed."""
     raised: tuple[str, ...] = ()
-    """Columns that only go up, each whether or not the others do: no guard on the revision keeps one from it.
+    """Columns that only grow, each independently of the others, whatever the guard on the revision says.
 
-    A row that was cleared since it was read is refused all the same, so that whoever writes it learns of it.
+    A row that was cleared since it was read is refused all the same, so that whoever writes it learns of the clear.
     """
 
     @cached_property
@@ -229,7 +230,7 @@ class HeadTable(BulkTable):
         return {tuple(row[:-1]): row[-1] for row in found}
 
     async def raise_flushed(self, connection: AsyncConnection, through: Mapping[Id, int]) -> None:
-        """Note how far scopes were flushed whose heads were newer than ours already."""
+        """Record how far scopes were flushed whose heads were newer than ours already."""
         names = [f"of_{key}" for key in self.keys]
         given = [dict(zip(names, name, strict=True)) | {"through": top} for name, top in sorted(through.items())]
         if given:

@@ -1,8 +1,8 @@
-"""Clearing: rows that the head of their scope tells to be dead leave SQL with the flush of that head (R14).
+"""Clearing: rows that are dead by the head of their scope leave SQL with the flush of that head (R14).
 
-A clear, a delete and a birth write no tombstone for each entry: last cleared in the head tells that what is at or below
-it is dead, wherever it lies.  The rows go once the head is there, in the same transaction, so that no reader ever meets
-one without the other.  The lock of the head is that of its rows: nobody else writes them meanwhile.
+A clear, a delete and a birth write no tombstone for each entry: what is at or below "last cleared" in the head is dead,
+wherever it is.  The rows are deleted once the head is written, in the same transaction, so that no reader ever finds
+one without the other.  The lock of the head is also that of its rows: nobody else writes them meanwhile.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sessioncache.durable.statement_sizes import pieces_of
 
 
 class Cleared(NamedTuple):
-    """Up to where the rows of a scope are dead."""
+    """The revision up to which rows of a scope are dead."""
 
     scope_id: str
     namespace: str | None
-    """'' for a session's plain keys; None: all of a session, with what is known of each namespace."""
+    """'' for a session's plain keys; None: all of a session, with the records of its namespaces."""
     revision: int
 
 
@@ -53,7 +53,7 @@ _OF_A_SESSION = (
 
 
 async def read_told(connection: AsyncConnection, table: Table, cleared: Sequence[Cleared]) -> set[Cleared]:
-    """What the heads of one table tell already: its rows have left with the flush that told it."""
+    """What the heads of one table contain already: its rows were deleted by the flush that wrote the head."""
     of_session = table is schema.session
     record, through = (_RECORD, _OF_A_SESSION) if of_session else ("", "h.cleared")
     given = _GIVEN[connection.dialect.name]
@@ -62,7 +62,7 @@ async def read_told(connection: AsyncConnection, table: Table, cleared: Sequence
 
 
 async def drop_cleared(connection: AsyncConnection, cleared: Sequence[Cleared]) -> None:
-    """Remove the dead rows of scopes; of sessions also the records of namespaces that were not flushed since.
+    """Delete the dead rows of scopes; for sessions also the records of namespaces that were not flushed since.
 
     One statement for many scopes.
     """

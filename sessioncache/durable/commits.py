@@ -1,7 +1,8 @@
-"""Commits: whoever gives one up leaves it to the server, and asks for nothing.
+"""Commits: a caller that gives one up leaves it to the server, and does not ask the server to cancel it.
 
-A driver asks the server to cancel what its task was cancelled at.  Where a commit waits for a synchronous standby,
-PostgreSQL then shows at once what the standby lacks, and the row would pass for evidence that it is durable (R11).
+A driver whose task is cancelled asks the server to cancel the statement.  Where a commit waits for a synchronous
+standby, PostgreSQL then shows at once what the standby lacks, and the row would pass for evidence that it is durable
+(R11).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ async def commit(connection: AsyncConnection) -> None:
 
 
 class _Commit(asyncio.Task[None]):
-    """A commit that is under way.  To cancel it, also from the end of an event loop, cuts its connection off."""
+    """A commit under way.  Cancelling it, also at the end of an event loop, cuts its connection off."""
 
     def __init__(self, connection: AsyncConnection, driver: Any) -> None:
         self._connection = connection
@@ -33,7 +34,7 @@ class _Commit(asyncio.Task[None]):
         super().__init__(self._run())
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """End soon, cancelled, without a word to the server; False where it has ended."""
+        """End soon, cancelled, without sending anything to the server; False where it has ended."""
         if self.done():
             return False
         self._given_up = True
@@ -52,7 +53,7 @@ class _Commit(asyncio.Task[None]):
 
 
 def _cut_off(driver: Any) -> None:
-    """Let the driver see its connection as broken.
+    """Let the driver find its connection broken.
 
     The socket stays open until the driver closes it: its number must not be another's while the event loop watches it.
     """

@@ -1,4 +1,4 @@
-"""Engines: from a URL, or brought by the caller.  The one place that chooses drivers."""
+"""Engines: from a URL, or the caller's own.  The one place that chooses drivers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sessioncache.primitives.urls import ESCAPES
 BUSY_TIMEOUT = 10.0
 """Seconds that SQLite waits for a lock."""
 CONNECT_TIMEOUT = 5
-"""Seconds a connection to PostgreSQL may take to come up."""
+"""Seconds that connecting to PostgreSQL may take."""
 POOL_TIMEOUT = 60.0
-"""Seconds a call waits for a free connection; above every call's own time-out, so that it waits and does not fail."""
+"""Seconds a call waits for a free connection; above every call's own time-out, which is what ends the wait."""
 _POOL_SIZE = {"sqlite": 5, "postgresql": 10}
 
 _DRIVERS = {"sqlite": "aiosqlite", "postgresql": "psycopg"}
@@ -30,7 +30,7 @@ _NAMES = {
     "postgresql+psycopg_async": "postgresql",
 }
 
-# A peer that vanished without a word is noticed within about 15 seconds.
+# A half-open connection is noticed within about 15 seconds.
 _PATIENCE = {
     "connect_timeout": CONNECT_TIMEOUT,
     "keepalives_idle": 5,
@@ -64,10 +64,10 @@ def create_engine(url: str) -> AsyncEngine:
 
 
 def prepare_engine(engine: AsyncEngine) -> AsyncEngine:
-    """Check that an engine is one we can work on, and return it; it may be prepared any number of times.
+    """Check that an engine is one that we can work on, and return it; it may be prepared any number of times.
 
-    Nothing is attached to the engine: what a connection needs is set when a transaction of ours first uses it, and
-    the caller's own transactions stay as they are.  Raises ConfigurationError for another dialect or driver.
+    Nothing is attached to the engine: what a connection needs is set when a transaction of ours first uses it, and the
+    caller's own transactions stay as they are.  Raises ConfigurationError for another dialect or driver.
     """
     if not isinstance(engine, AsyncEngine):
         raise ConfigurationError(
@@ -96,7 +96,7 @@ def _parse(url: str) -> tuple[URL, str]:
 
 
 def _is_torn(parsed: URL, url: str) -> bool:
-    """Whether the password may go on in what was read as host, name or options, which are shown."""
+    """Whether a part of the password may have been read as host, name or options, which are shown."""
     if "@" in f"{parsed.host}{parsed.database}":
         return True
     login = url.partition("://")[2].partition(":")[2]

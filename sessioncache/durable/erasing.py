@@ -1,6 +1,6 @@
-"""Erasing a user: tombstones without a readable identity stay for the retention, all else goes (R14).
+"""Erasing a user: tombstones without a readable identity stay for the retention, everything else is deleted (R14).
 
-The tombstones are what refuses the flush of a worker that was stopped with dirt of this user in its hands.
+The tombstones refuse the flush of a worker that was paused while it held dirty entries of this user.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MOST = 500
 
 
 async def read_named(connection: AsyncConnection, user: ScopeRef, most: int) -> list[ScopeRef]:
-    """Some sessions of a user of which the names are still there, living ones first.
+    """Some sessions of a user whose names are still there, living ones first.
 
-    In the order of an index: else the table is scanned for who has much of it, past all that was erased before.
+    Read in the order of an index: otherwise the table would be scanned past everything that was erased before.
     """
     found: list[ScopeRef] = []
     by_time = (_SESSION.updated.desc(), _SESSION.session_id)
@@ -49,7 +49,8 @@ async def read_erased(connection: AsyncConnection, user: ScopeRef, after: str, m
 
 
 async def read_owned(connection: AsyncConnection, sessions: Sequence[ScopeRef]) -> list[Owned]:
-    """The namespaces of sessions, with the number of their living entries; those too that have none, and may be hot."""
+    """The namespaces of sessions, with the number of their living entries; also those that have none, which may
+    be hot."""
     counts: dict[str, dict[str, int]] = defaultdict(dict)
     living = func.sum(case((_STATE.deleted, 0), else_=1))
     query = select(_STATE.scope_id, _STATE.namespace, living).where(_STATE.scope_id.in_([one.id for one in sessions]))
@@ -63,7 +64,8 @@ async def read_owned(connection: AsyncConnection, sessions: Sequence[ScopeRef]) 
 
 
 async def erase_rows(connection: AsyncConnection, sessions: Sequence[ScopeRef], most: int) -> int:
-    """Take out up to so many rows of sessions that are deleted hot, but for those that somebody has under a lock."""
+    """Delete up to so many rows of sessions that are deleted hot, except for those that another transaction has
+    locked."""
     rows = select(*purging.KEY).where(_STATE.scope_id.in_([one.id for one in sessions])).limit(most)
     return len(await purging.delete_rows(connection, rows))
 
@@ -85,18 +87,19 @@ async def erase(
     for at in range(0, len(rows), _MOST):
         await _erase_sessions(connection, rows[at : at + _MOST])
     await bulk.HEADS[ScopeKind.USER].upsert(connection, [_blank_user(user, revision)])
-    ours = (_USER.scope_id == user.id) & (_USER.revision <= revision)  # it may have been there at the same revision
+    ours = (_USER.scope_id == user.id) & (_USER.revision <= revision)  # may have been written at the same revision
     await connection.execute(update(schema.user_scope).where(ours).values(user_id=""))
     await connection.execute(delete(schema.state).where(_STATE.scope_id == user.id, _STATE.revision <= revision))
 
 
 async def _erase_sessions(connection: AsyncConnection, rows: Sequence[bulk.Row]) -> None:
-    """Put the tombstones; what is dead then loses its names and its rows.  One that lives again is left alone."""
+    """Write the tombstones; what is dead then loses its names and its rows.  A session that lives again is left
+    alone."""
     await bulk.HEADS[ScopeKind.SESSION].upsert(connection, rows)
     dead = _SESSION.scope_id.in_([row[0] for row in rows]) & _SESSION.deleted
     blank = {"user_id": "", "session_id": "", "title": "", "forked_from": ""}
     await connection.execute(update(schema.session).where(dead).values(**blank))
-    for table in (schema.state, schema.namespace):  # the latter's names are readable, too
+    for table in (schema.state, schema.namespace):  # the names in the latter are readable, too
         await connection.execute(delete(table).where(table.c.scope_id.in_(select(_SESSION.scope_id).where(dead))))
 
 

@@ -1,9 +1,9 @@
-"""What goes wrong in the durable tier: two signals, and the table by which the drivers' errors are sorted (R10).
+"""Errors of the durable tier: two signals, and the table by which the drivers' errors are sorted (R10).
 
 *Refused* is what the database, or its driver, says of the data: SQLSTATE classes 22 and 23, SQLite's constraints, a
-value that the driver cannot encode.  All else is an outage, whatever it hits and however long it lasts.  An outage may
-be of the whole database, or of what one transaction touches (a row that others hold, a trigger that fails): the latter
-is looked for by trying parts (see the worker's `isolation`).
+value that the driver cannot encode.  Everything else is an outage, whatever it affects and however long it lasts.  An
+outage may concern the whole database, or what one transaction touches (a row that others hold, a trigger that fails):
+the latter is found by trying parts (see the worker's `isolation`).
 
 Messages name the driver's error class and SQLSTATE, never its text: that may quote parameters, hence state.
 """
@@ -36,15 +36,15 @@ class Verdict:
     """What an error means."""
 
     words: str
-    """Its cause, in ours."""
+    """Its cause, in our own words."""
     refused: bool = False
     """Whether it is said of the data."""
     partial: bool = False
-    """Whether it may be of what this transaction touches, while others can be committed."""
+    """Whether it may concern what this transaction touches, while others can be committed."""
     cause: str = ""
-    """The kind of an outage for those who react to it: `LOGIN`, `NAME`, `RIGHTS`, `SCHEMA`."""
+    """The kind of an outage for code that reacts to it: `LOGIN`, `NAME`, `RIGHTS`, `SCHEMA`."""
     inherited: bool = False
-    """Whether a setting may be why that counts for connections from their beginning: others than this may do better."""
+    """Whether the cause may be a setting that a connection has from its beginning: other connections may do better."""
 
 
 LOGIN, NAME, RIGHTS, SCHEMA = "login", "name", "rights", "schema"
@@ -55,7 +55,7 @@ _RIGHTS = Verdict(f"our role lacks a right{POINTER}", partial=True, cause=RIGHTS
 _SCHEMA = Verdict(_UPGRADE, partial=True, cause=SCHEMA, inherited=True)
 _UNKNOWN = Verdict("", partial=True)
 
-# By SQLSTATE, or the beginning of it: the longest that fits counts.
+# By SQLSTATE, or the beginning of it: the longest match counts.
 _BY_STATE: Mapping[str, Verdict] = {
     "22": Verdict("a value is refused", refused=True),
     "23": Verdict("a constraint is violated", refused=True),
@@ -73,8 +73,8 @@ _BY_STATE: Mapping[str, Verdict] = {
     "42501": _RIGHTS,
     "42703": _SCHEMA,
     "42P01": _SCHEMA,
-    # What is too large may be one value, for an index of the operator's own: it says nothing of the value as such, and
-    # goes with the index.
+    # What is too large may be one value, for an index of the operator's own: this says nothing of the value as such,
+    # and goes with the index.
     "54": Verdict("a limit of the server is exceeded", partial=True, inherited=True),
     "53100": Verdict("its disk is full", partial=True),
     "53200": Verdict("it is out of memory", partial=True),
@@ -110,7 +110,7 @@ _BY_CODE: Mapping[int, Verdict] = {
 }
 # What the drivers raise before they ask the server, by class: they cannot encode a value.
 _BY_CLASS = frozenset({"DataError", "UnicodeError", "OverflowError"})
-# What drivers say where no connection comes about, which has no SQLSTATE, and what we say: never their text.
+# What drivers say where no connection could be made, which has no SQLSTATE, and what we say: never their text.
 _BY_TEXT: Mapping[str, Verdict] = {
     "root certificate file": Verdict("the file of the certificates to trust (sslrootcert) is missing"),
     "certificate verify failed": Verdict("its TLS certificate is not trusted here, or is out of date"),
@@ -153,7 +153,7 @@ def translated() -> Iterator[None]:
 
 
 def is_inherited(error: DBAPIError) -> bool:
-    """Whether the connection may have met it for a setting that it began with, and that others need not have."""
+    """Whether the cause may be a setting that the connection began with, and that others need not have."""
     cause = error.orig
     return cause is not None and _verdict(cause, getattr(cause, "sqlstate", None)).inherited
 
@@ -183,6 +183,6 @@ def _verdict(cause: BaseException, state: str | None) -> Verdict:
         return Verdict("the driver cannot encode a value", refused=True)
     if isinstance(cause, TimeoutError):
         return Verdict("it did not answer in time")
-    # Without a connection, an error that nothing tells of is the whole database's.
+    # Without a connection, an unknown error concerns the whole database.
     unknown = _UNKNOWN if isinstance(cause, sqlite3.Error) else Verdict("")
     return next((verdict for text, verdict in _BY_TEXT.items() if text in str(cause)), unknown)

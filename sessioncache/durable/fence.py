@@ -1,4 +1,7 @@
-"""Fences: which incarnation of a bucket's Redis may write, by compare-and-set, with the history of them (R17)."""
+"""Fences: which incarnation of a bucket's Redis may write, swapped by compare-and-set, with their history (R17).
+
+The fence is a fencing token: a flush under another incarnation commits nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from sessioncache.primitives.ownership import check_owner
 
 _NONE = "-"
 """The installation of a database that has no record of one."""
-# Past SQLAlchemy, which would compile a statement with so many parameters each time.
+# Without SQLAlchemy, which would compile a statement with so many parameters each time.
 _LOCKING = {
     "postgresql": f"SELECT bucket, incarnation, {CLOCK['postgresql']} FROM {schema.fence.name}"
     " WHERE bucket = ANY (%s::integer[]) ORDER BY bucket FOR SHARE",
@@ -39,7 +42,7 @@ def insert_ignoring(connection: AsyncConnection, table: Table) -> Insert:
 
 
 async def lock_fences(connection: AsyncConnection, buckets: set[int]) -> tuple[dict[int, str], int]:
-    """The fences, kept as they are until the end of the transaction, and the database's clock."""
+    """The fences, locked until the end of the transaction, and the database's clock."""
     dialect = connection.dialect.name
     wanted = json.dumps(sorted(buckets)).translate(_BRACES if dialect == "postgresql" else {})
     rows: Sequence[Any] = (await connection.exec_driver_sql(_LOCKING[dialect], (wanted,))).all()
@@ -58,7 +61,7 @@ async def read_fences(connection: AsyncConnection, buckets: Iterable[int], *, lo
 async def swap_fences(connection: AsyncConnection, changes: Changes) -> dict[int, Swap]:
     """Bucket → (incarnation as read, new incarnation): swap where the fence is still as read."""
     await check_owned(connection, {new for _, new in changes.values()})
-    # The history first: what it has by then, the fences read after it have had, even where no row was there to lock.
+    # The history first: whatever it has by then, the fences read after it have had, even where no row could be locked.
     past = await _registered(connection, changes)
     current = await read_fences(connection, changes, lock=True)
     verdicts = {
@@ -112,7 +115,7 @@ async def _replace(connection: AsyncConnection, fences: Mapping[int, str]) -> No
 
 
 async def _insert_absent(connection: AsyncConnection, fences: Mapping[int, str]) -> set[int]:
-    """Insert fences where there was none to lock; the buckets where somebody else was quicker."""
+    """Insert fences where there was none to lock; the buckets where another process was faster."""
     if not fences:
         return set()
     await _insert(connection, schema.fence, fences)

@@ -1,19 +1,19 @@
-"""Flushing: one transaction for a batch of dirt (R6, R7, R14, R17).
+"""Flushing: one transaction for a batch of dirty scopes (R6, R7, R14, R17).
 
 The order of the steps matters:
 
 1. The fences, under a lock and with the database's clock.  Until the commit no other incarnation can be registered, so
    nothing is ever written on behalf of one that was replaced.
 2. Heads before rows.  A head's row stays locked even where the guard refuses it, so it is the lock of its scope: two
-   transactions that bear the same scope follow one another wholly, and never one with the newer head and the other
+   transactions that write the same scope follow one another wholly, and never one with the newer head and the other
    with rows between.  A head that is older than what the hash knows to be flushed, or that is missing, means that the
-   database has come back older than it was: nothing of that scope is written, and it is told (R18).
-3. Rows, by id.  Every transaction takes its locks in this one order, hence none waits in a circle.  What a newer head
+   database has come back older than it was: nothing of that scope is written, and the result names it (R18).
+3. Rows, by id.  Every transaction takes its locks in this one order, hence there is no deadlock.  What a newer head
    has cleared is left out: also where that head came in the same batch, with a session or namespace that was read
    later.
 4. What each row has now, while the locks are still held.
-5. What the heads tell to be dead goes, unless those that were there told it already: of a clear, a deleted session, an
-   earlier life.
+5. Rows that are dead by the heads (a clear, a deleted session, an earlier life) are deleted, unless the heads that
+   were there before said so already.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _ALL = "\0"
 
 @dataclass(frozen=True, slots=True)
 class FlushResult:
-    """What a flush did."""
+    """The result of a flush."""
 
     committed: list[Committed]
     fenced: set[int] = field(default_factory=set)
-    """Buckets of dirt that was left out, since their fence names another incarnation or there is none."""
+    """Buckets whose scopes were left out, since their fence names another incarnation or there is none."""
     forgotten: list[Dirt] = field(default_factory=list)
-    """Dirt that was left out, since the database has less of its scope than was flushed: it came back older (R18)."""
+    """Scopes that were left out, since the database has less of them than was flushed: it came back older (R18)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,8 @@ class _Heads:
     found: dict[Id, int] = field(default_factory=dict)
     """The revision of each now."""
     cleared: dict[Id, int] = field(default_factory=dict)
-    """Scope -> up to where its rows are dead; with a name, those of that namespace; with `_ALL`, those of each."""
+    """Scope -> the revision up to which its rows are dead; with a name, that of the namespace; with `_ALL`, of each of
+    them."""
     forgotten: set[Id] = field(default_factory=set)
     """Scopes, and namespaces, of which the database has less than was flushed."""
     mixed: set[Id] = field(default_factory=set)
@@ -81,18 +82,18 @@ class _Heads:
         return dirt.head.birth <= self.cleared.get((dirt.rows_id, _ALL), -1)
 
     def takes(self, row: Row) -> bool:
-        """Whether the row of an entry is to be written."""
+        """Whether the row of an entry is written."""
         scope_id, space = row[0], row[2]
         return self.knows(scope_id, space) and bool(row[bulk.STATE.revision_at] > self.dead(scope_id, space))
 
     def dead(self, scope_id: str, space: str) -> int:
-        """Up to where a newer head tells the rows of a scope, or namespace, to be dead."""
+        """The revision up to which the rows of a scope, or namespace, are dead by a newer head."""
         names = [(scope_id, space), (scope_id, _ALL)] if space else [(scope_id,)]
         return max(self.cleared.get(name, 0) for name in names)
 
 
 def prepare(batch: Sequence[Dirt]) -> Prepared:
-    """The rows of a batch.  RefusedDataError or UnicodeError for what no database takes."""
+    """The rows of a batch.  RefusedDataError or UnicodeError for what no database accepts."""
     heads: dict[HeadTable, list[Row]] = {table: [] for table in (*bulk.HEADS.values(), bulk.NAMESPACES)}
     for dirt in batch:
         heads[bulk.HEADS[dirt.kind]].append(head_row(dirt))
@@ -105,7 +106,7 @@ def prepare(batch: Sequence[Dirt]) -> Prepared:
 
 
 def try_prepare(batch: Sequence[Dirt]) -> Prepared | None:
-    """As `prepare`, before any lock is taken; None where it fails: only the fence tells whether that matters."""
+    """As `prepare`, before any lock is taken; None where it fails: only the fence shows whether that matters."""
     try:
         return prepare(batch)
     except (RefusedDataError, UnicodeError):
@@ -128,7 +129,7 @@ async def flush(
     cleared = await _read_news(connection, ours)
     heads = _Heads(mixed=_mixed(ours))
     for table, prepared_rows in prepared.heads:
-        # The records of namespaces of a life that is over went with its tombstone.
+        # The records of namespaces of a life that is over were deleted with its tombstone.
         is_doubtful = table is bulk.NAMESPACES and heads.cleared
         rows = _living_spaces(ours, heads) if is_doubtful else prepared_rows
         now = await _write_heads(connection, table, rows, heads)
@@ -145,7 +146,7 @@ async def flush(
 
 
 async def _write(connection: AsyncConnection, table: BulkTable, rows: list[Row]) -> dict[Id, int]:
-    """Write one table's rows; the revision of each now.  Where all were taken, no second look is needed."""
+    """Write one table's rows; the revision of each now.  Where all were written, they need not be read."""
     taken = await table.upsert(connection, rows)
     if taken != len(rows):
         return await table.revisions(connection, [table.id_of(row) for row in rows])
@@ -154,7 +155,7 @@ async def _write(connection: AsyncConnection, table: BulkTable, rows: list[Row])
 
 
 async def _write_heads(connection: AsyncConnection, table: HeadTable, rows: list[Row], heads: _Heads) -> dict[Id, int]:
-    """Write the heads of one table; those that the database has older than it was are left out."""
+    """Write the heads of one table; those that the database has older than was flushed are left out."""
     if not rows or await table.upsert(connection, rows) == len(rows):
         return {table.id_of(row): row[table.revision_at] for row in rows}
     ids = [table.id_of(row) for row in rows]
@@ -174,7 +175,7 @@ async def _write_heads(connection: AsyncConnection, table: HeadTable, rows: list
 
 
 async def _purged(connection: AsyncConnection, table: HeadTable, rows: list[Row]) -> list[Row]:
-    """Those of some heads that are not there which are of deleted sessions, and were purged."""
+    """Those of some missing heads that are of deleted sessions, and were purged."""
     deleted = [row for row in rows if table is bulk.HEADS[ScopeKind.SESSION] and row[table.columns.index("deleted")]]
     if not deleted:
         return []
@@ -186,7 +187,7 @@ async def _purged(connection: AsyncConnection, table: HeadTable, rows: list[Row]
 async def _look_at_cleared(
     connection: AsyncConnection, table: HeadTable, rows: list[Row], now: dict[Id, int], heads: _Heads
 ) -> None:
-    """Up to where rows are dead, of scopes whose head here is newer, or that are deleted now, or mixed."""
+    """The revisions up to which rows are dead, for scopes with a newer head here, deleted ones, and mixed ones."""
     mixed = [name for name in map(table.id_of, rows) if name in heads.mixed] if heads.mixed else []
     if table is bulk.NAMESPACES:
         if mixed:
@@ -207,7 +208,7 @@ async def _look_at_cleared(
 
 
 async def _look_at_spaces(connection: AsyncConnection, names: list[Id], heads: _Heads) -> None:
-    """Up to where rows are dead, of namespaces that may have been cleared since they were read."""
+    """The revisions up to which rows are dead, for namespaces that may have been cleared since they were read."""
     space = schema.namespace.c
     query = select(space.scope_id, space.namespace, space.cleared)
     for scope_id, name, cleared in await connection.execute(
@@ -217,16 +218,16 @@ async def _look_at_spaces(connection: AsyncConnection, names: list[Id], heads: _
 
 
 def _living_spaces(ours: list[Dirt], heads: _Heads) -> list[Row]:
-    """The records of the namespaces whose session lives on as it did when they were read."""
+    """The records of the namespaces whose session still lives as it did when they were read."""
     rows = (space_row(dirt) for dirt in ours if dirt.holder and not heads.is_over(dirt))
     return _unique_heads(bulk.NAMESPACES, rows)
 
 
 def _mixed(ours: list[Dirt]) -> set[Id]:
-    """Scopes, and namespaces, of which a batch has what was read before a clear, a delete or a birth, and after it.
+    """Scopes, and namespaces, of which a batch contains parts read before and after a clear, a delete or a birth.
 
-    A session and its namespaces are read one after the other.  The newest of their heads is written, and it is newer
-    than what the others go by.
+    A session and its namespaces are read one after the other.  The newest of their heads is written, and the others
+    were read under an older one.
     """
     if len({dirt.rows_id for dirt in ours}) == len(ours):
         return set()
@@ -242,7 +243,7 @@ def _mixed(ours: list[Dirt]) -> set[Id]:
 
 
 async def _read_news(connection: AsyncConnection, ours: list[Dirt]) -> list[Cleared]:
-    """What is dead of scopes by their heads, and not by those in the database."""
+    """What is dead by the heads of the scopes, and not yet by those in the database."""
     news: list[Cleared] = []
     for table in dict.fromkeys(schema.HEADS.values()):
         scopes = [dirt for dirt in ours if schema.HEADS[dirt.kind] is table]
@@ -253,11 +254,10 @@ async def _read_news(connection: AsyncConnection, ours: list[Dirt]) -> list[Clea
 
 
 def _cleared_since(dirt: Dirt) -> list[Cleared]:
-    """What was cleared of a scope since the last flush that the hash knows of; of a session also its former lives.
+    """What was cleared of a scope since the last flush that the hash knows of; for a session also its earlier lives.
 
-    Of a namespace also what its session's head tells: that head is written with it, and then the database tells it.
-    A clear and a birth stand at the revision behind the one up to which rows are dead: what was flushed up to there,
-    and no farther, was flushed before.
+    For a namespace also what its session's head says: that head is written with it.  A clear and a birth have the
+    revision after the one up to which rows are dead: what was flushed up to there, and no further, was flushed before.
     """
     head, scope, found = dirt.head, dirt.rows_id, []
     life = 0
@@ -299,7 +299,7 @@ def _unique(table: BulkTable, rows: Iterable[Row]) -> list[Row]:
 
 
 def _unique_heads(table: HeadTable, rows: Iterable[Row]) -> list[Row]:
-    """As `_unique`; of a session and its namespaces, each tells a part."""
+    """As `_unique`; a session and its namespaces contribute a part of one head each."""
     newest: dict[Id, Row] = {}
     for row in rows:
         known = newest.setdefault(table.id_of(row), row)

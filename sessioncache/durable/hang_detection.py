@@ -1,6 +1,6 @@
-"""Silence: a server that does not answer a statement for longer than it lets one take.
+"""Hang detection: a server that does not answer a statement for longer than it lets one take.
 
-PostgreSQL keeps the time-outs of statements itself: one that hangs keeps none.
+PostgreSQL enforces the time-outs of statements itself: a server that hangs does not.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 _BYTES = 512 * 1024
-"""What a slow link takes in a second; the server's time-out begins when it has the whole statement."""
+"""Bytes that a slow network transfers in a second; the server's time-out begins when it has the whole statement."""
 
 
 class HangDetection:
-    """For how long a server may go on saying nothing amid one transaction; between its statements, for ever."""
+    """How long a server may be silent within a transaction; between its statements it may be silent for ever."""
 
     def __init__(self, seconds: float) -> None:
         """`seconds` without an answer to a statement, or to the commit, are too many."""
@@ -29,12 +29,12 @@ class HangDetection:
         self._deaf = self._hears_one = False
 
     def seconds_left(self) -> float:
-        """Seconds for which there is nothing to be told; 0 or less when it has been silent for too long."""
+        """Seconds until there is something to check; 0 or less when the server has been silent for too long."""
         return min(self._seconds, self._ends - time.monotonic())
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Tasks that begin in the block are heard."""
+        """Statements of tasks that begin in the block are observed."""
         token = _HEARD.set(self)
         try:
             yield
@@ -42,11 +42,11 @@ class HangDetection:
             _HEARD.reset(token)
 
     def hear_one(self) -> None:
-        """Hear only the next statement."""
+        """Observe only the next statement."""
         self._deaf, self._hears_one = False, True
 
     def asks(self, parameters: Any) -> None:
-        """A statement goes to the server."""
+        """A statement is sent to the server."""
         if self._deaf:
             return
         self._deaf = self._hears_one
@@ -54,11 +54,11 @@ class HangDetection:
         self._ends = time.monotonic() + self._seconds + size / _BYTES
 
     def answered(self) -> None:
-        """It has answered."""
+        """The server has answered."""
         self._ends = math.inf
 
     def ends_it(self) -> None:
-        """The transaction is committed, or taken back."""
+        """The transaction is committed, or rolled back."""
         self._ends = time.monotonic() + self._seconds
 
 
@@ -66,7 +66,7 @@ _HEARD: ContextVar[HangDetection | None] = ContextVar("sessioncache_silence", de
 
 
 def hearing(engine: AsyncEngine) -> AsyncEngine:
-    """The same engine under another handle, over which whoever hears a task hears the server; it stays as it is."""
+    """The same engine under another handle, whose statements can be observed; the engine itself stays as it is."""
     heard = engine.execution_options()
     event.listen(heard.sync_engine, "before_cursor_execute", _asks)
     event.listen(heard.sync_engine, "after_cursor_execute", _answered)
@@ -76,7 +76,7 @@ def hearing(engine: AsyncEngine) -> AsyncEngine:
 
 
 def hear_one() -> None:
-    """Let whoever hears this task hear only the next statement of it: those that follow may take as long as they do."""
+    """Let whoever observes this task observe only its next statement: those that follow may take as long as they do."""
     silence = _HEARD.get()
     if silence is not None:
         silence.hear_one()

@@ -25,8 +25,8 @@ def head_row(dirt: Dirt) -> Row:
 
 
 def space_row(dirt: Dirt) -> Row:
-    """The row of a namespace's own, and what its hash knows to be flushed."""
-    # What was flushed of an earlier life is no more once this one is: the hash may have been told of it before.
+    """The row of a namespace's own record, and what its hash knows to be flushed."""
+    # What was flushed of an earlier life counts no more in this one: the hash may still have it.
     flushed = dirt.namespace_flushed if dirt.namespace_flushed >= dirt.head.birth else 0
     return dirt.rows_id, dirt.namespace, dirt.namespace_cleared, dirt.through, flushed
 
@@ -64,12 +64,12 @@ def _session_row(dirt: Dirt, head: Head) -> Row:
         head.token_total,
         head.forked_from,
         dirt.bucket,
-        0 if dirt.holder else dirt.through,  # of a namespace's flush the session's own keys are no part
+        0 if dirt.holder else dirt.through,  # a namespace's flush does not contain the session's own keys
         head.flushed,
     )
 
 
 def _refuse_nul(*texts: str) -> None:
-    # PostgreSQL cannot store NUL; SQLite could, but what one database refuses the other should.
+    # PostgreSQL cannot store NUL; SQLite could, but one database should refuse what the other does.
     if "\0" in "".join(texts):
         raise RefusedDataError("the database refuses the data (NUL in a name)")

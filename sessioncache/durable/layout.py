@@ -1,4 +1,4 @@
-"""The layout record: what both tiers must agree on, written once per database."""
+"""The layout record: settings that both tiers must agree on, written once per database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def read_layout(connection: AsyncConnection) -> dict[str, str]:
 
 
 async def record_layout(connection: AsyncConnection, values: Mapping[str, str]) -> dict[str, str]:
-    """Record each value whose name is absent; all that is recorded then."""
+    """Record each value whose name is absent; everything that is recorded then."""
     rows = [{"name": name, "value": value} for name, value in sorted(values.items())]
     if rows:
         await connection.execute(insert_ignoring(connection, schema.layout), rows)

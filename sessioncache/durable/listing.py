@@ -1,4 +1,4 @@
-"""Listings of living sessions, each served by an index."""
+"""Lists of living sessions, each served by an index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sessions_query(owner: Owner, order: Order, after: Position | None, limit: in
     instant = _SESSION.updated if order == "updated" else _SESSION.birth
     found = select(schema.session).where(*_owned(owner), ~_SESSION.deleted)
     if after is not None:
-        # The first condition says nothing new, but it is one that an index is entered by.
+        # The first condition follows from the second, but lets the database use the index.
         found = found.where(instant <= after.instant, _follows(instant, after))
     return found.order_by(instant.desc(), _SESSION.session_id, _SESSION.scope_id).limit(limit)
 
@@ -43,7 +43,7 @@ def _follows(instant: ColumnElement[int], after: Position) -> ColumnElement[bool
 
 
 def bare_query(bare_id: str, app: str | None) -> Select[Any]:
-    """The living sessions of one org (of one app, if given) that bear one session id, by app and user."""
+    """The living sessions of one org (of one app, if given) that have a session id, by app and user."""
     found = select(schema.session).where(_SESSION.bare_id == bare_id, ~_SESSION.deleted)
     if app is not None:
         found = found.where(_SESSION.app == app)
@@ -51,9 +51,9 @@ def bare_query(bare_id: str, app: str | None) -> Select[Any]:
 
 
 def unused_query(app_scope_id: str, before: int, after: tuple[int, str], limit: int, noted: int) -> Select[Any]:
-    """The living sessions of an app last updated at or before `before`, oldest first, behind (updated, scope id).
+    """The living sessions of an app last updated at or before `before`, oldest first, after (updated, scope id).
 
-    Not those whose heads came later than `noted` (µs): they were noted to be in use since.
+    Without those whose heads came later than `noted` (µs): these were recorded as in use since.
     """
     updated, scope_id = after
     behind = or_(_SESSION.updated > updated, and_(_SESSION.updated == updated, _SESSION.scope_id > scope_id))

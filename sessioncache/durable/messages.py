@@ -1,4 +1,4 @@
-"""What the durable tier takes and answers beside entries; free of SQLAlchemy, so that its callers load none."""
+"""Messages: what the durable tier takes and answers besides entries; without SQLAlchemy, so that callers load none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sessioncache.primitives.signal import Signal
 
 
 class FencedOff(Signal):
-    """The fence of `buckets` does not name the incarnation that was given; nothing was read."""
+    """The fence of `buckets` does not name the given incarnation; nothing was read."""
 
     def __init__(self, buckets: Iterable[int]) -> None:
         self.buckets = frozenset(buckets)
@@ -20,7 +20,7 @@ class FencedOff(Signal):
 
 
 class Asked(NamedTuple):
-    """What evidence is asked for."""
+    """A scope and keys of which evidence is asked for."""
 
     scope: ScopeRef
     keys: Sequence[str]
@@ -30,14 +30,14 @@ class Asked(NamedTuple):
 
 
 class Swap(Enum):
-    """What became of one swap."""
+    """The outcome of one swap."""
 
     CURRENT = "current"
     """The fence named the new incarnation already."""
     SWAPPED = "swapped"
     """The fence names the new incarnation now."""
     MOVED = "moved"
-    """Somebody else changed the fence meanwhile: read it again."""
+    """Another process changed the fence meanwhile: read it again."""
     REPLACED = "replaced"
     """The new incarnation was registered once and replaced: it never comes back."""
 

@@ -1,4 +1,4 @@
-"""The schema's migrations.  Alembic is imported only where one runs: it takes longer than all else to import."""
+"""The schema's migrations.  Alembic is imported only where one runs: its import takes longer than all others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LOCK = 0x5E5510CA
 """The number of the advisory lock against other upgrades."""
 _PAUSE = 0.05
-"""Seconds between two looks at whether others have finished."""
+"""Seconds between two attempts while others are upgrading."""
 _ALEMBIC = threading.Lock()
 _LOCK_WAIT = 120.0
 """Seconds to wait for another process that is upgrading an SQLite file."""
@@ -64,24 +64,25 @@ async def upgrade_schema(engine: AsyncEngine) -> str:
 
 
 async def missing_grants(engine: AsyncEngine) -> list[str]:
-    """The GRANTs that roles of agents and workers lack: new tables come without those that were given on all tables."""
+    """The GRANTs that roles of agents and workers lack: rights that were granted on all tables do not include new
+    ones."""
     async with reading(prepare_engine(engine)) as connection:
         return await rights.missing_grants(connection)
 
 
 @asynccontextmanager
 async def _alone(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """A connection for the migrations of a database that nobody else migrates meanwhile."""
+    """A connection for the migrations of a database, while no other process migrates it."""
     if engine.dialect.name == "sqlite":
         async with writing(engine, _LOCK_WAIT) as connection:
             yield connection
         return
-    # The lock is that of a transaction beside, since a pooler may stand between and an index is built outside of any.
+    # The lock is that of a separate transaction, since a pooler may stand between and an index is built outside of any.
     async with writing(engine, None) as holder, engine.connect() as connection:
         await _check_encoding(holder)
-        # Asked for again and again: to build an index waits for all statements, also for one that waits for a lock.
+        # Tried repeatedly: building an index waits for all statements, also for one that waits for a lock.
         await _until(partial(_try_lock, holder))
-        # Also because it ends the statement before, which had a snapshot: that, too, would be waited for.
+        # Also because it ends the statement before, whose snapshot would be waited for, too.
         await holder.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         await connection.execution_options(isolation_level="READ COMMITTED")
         yield connection
@@ -91,13 +92,14 @@ async def _try_lock(connection: AsyncConnection) -> bool:
     lock = text("SELECT pg_try_advisory_xact_lock(:lock)")
     if (await connection.execute(lock, {"lock": _LOCK})).scalar():
         return True
-    await connection.rollback()  # a snapshot that is kept until the next try would be waited for, too
+    await connection.rollback()  # a snapshot that is kept until the next attempt would be waited for, too
     return False
 
 
 @asynccontextmanager
 async def _turn() -> AsyncIterator[None]:
-    """Alembic keeps what it is at in variables of the process, whatever the task, event loop or thread."""
+    """One migration at a time: Alembic keeps its context in variables of the process, whatever the task, loop or
+    thread."""
 
     async def taken() -> bool:
         return _ALEMBIC.acquire(blocking=False)

@@ -1,10 +1,10 @@
 """Purging: rows leave SQL only when they are dead and past the retention of tombstones (R14).
 
-A flush that was read longer ago than half the retention inserts nothing, so that nothing older can come back.  What was
-taken out of a bucket is noted in the same transaction, as the largest revision of it.
+A flush that was read longer ago than half the retention inserts nothing, so that nothing older can come back.  The
+largest revision that was removed from a bucket is recorded in the same transaction.
 
-A pass goes on where the batch before ended, since an index tells of what is gone, too, until it is vacuumed.  Heads
-come before rows here as in a flush, and neither waits for a lock: what somebody else holds is for a later pass.
+A pass continues where the batch before ended, since an index contains removed rows, too, until it is vacuumed.  Heads
+come before rows as in a flush, and neither waits for a lock: what another transaction holds is left for a later pass.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ BEGINNING = PurgeCursor()
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """What one transaction took out."""
+    """The result of one transaction."""
 
     rows: int
     following: PurgeCursor | None
-    """Where the next one goes on; None: the pass is over."""
+    """Where the next one continues; None: the pass is over."""
 
 
 async def purge(connection: AsyncConnection, most: int, at: PurgeCursor, *, older_than: int) -> Purged:
@@ -57,7 +57,7 @@ async def purge(connection: AsyncConnection, most: int, at: PurgeCursor, *, olde
 
 
 async def read_purged(connection: AsyncConnection, buckets: Iterable[int]) -> dict[int, int]:
-    """The largest revision that purging ever took out of each bucket; those it took nothing out of are left out."""
+    """The largest revision that purging ever removed from each bucket; buckets without any are left out."""
     table = schema.purged.c
     query = select(table.bucket, table.revision).where(among(connection, table.bucket, set(buckets)))
     return {row.bucket: row.revision for row in await connection.execute(query)}
@@ -95,7 +95,7 @@ async def _purge_sessions(connection: AsyncConnection, most: int, since: datetim
 
 
 async def delete_rows(connection: AsyncConnection, which: Select[Any]) -> Sequence[Row[*tuple[Any, ...]]]:
-    """Delete the rows that a query names, but for those that somebody has under a lock."""
+    """Delete the rows that a query selects, except for those that another transaction has locked."""
     # A CTE that locks is run once: within a join, PostgreSQL might run a query with a limit again and again.
     old = which.with_for_update(skip_locked=True).cte("old")
     same = tuple_(*KEY).in_(select(*old.c))
@@ -112,9 +112,9 @@ async def _delete_heads(connection: AsyncConnection, scope_ids: list[str]) -> Se
 
 
 async def _note(connection: AsyncConnection, buckets: Mapping[str, int], gone: Sequence[Row[*tuple[Any, ...]]]) -> None:
-    """Raise what is noted of the buckets of scopes, in one order: others may be at the same."""
+    """Raise what is recorded of the buckets of scopes, in one order: other processes may be doing the same."""
     known = dict(buckets) or await _buckets(connection, {row.scope_id for row in gone})
-    # Where no head tells the bucket, it may be any of those of which something was ever flushed.
+    # Without a head the bucket is unknown: it may be any of those of which something was ever flushed.
     lost = any(row.scope_id not in known for row in gone)
     everywhere = (await connection.execute(select(schema.fence.c.bucket))).scalars().all() if lost else []
     largest: dict[int, int] = defaultdict(int)

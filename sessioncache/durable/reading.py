@@ -1,4 +1,7 @@
-"""Reading scopes: hydration, and the evidence that a write is durable.  The caller's transaction is the snapshot."""
+"""Reading scopes: for hydration, revalidation, and as evidence that a write is durable.
+
+The caller's transaction is the snapshot.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,8 @@ _CHANGES = {
     f" {_CHANGED.format('s.deleted AND s.revision > w.since')}"
     for dialect, wanted in _WANTED.items()
 }
-"""What lives and what was deleted apart, since each has an index of its own, which SQLite knows by its very words."""
+"""Living and deleted rows are read apart, since each kind has an index, which SQLite uses only for a query in its very
+words."""
 _CHANGED_SIZES = {
     dialect: f"{wanted} SELECT w.place, sum(length(s.value)) AS size FROM w JOIN sessioncache_state AS s"
     f" ON s.scope_id = w.scope_id AND s.namespace = w.namespace WHERE {_LIVING[dialect]} AND s.revision > w.since"
@@ -65,7 +69,7 @@ _ASKED = {
 _MOST = 16 * 1024 * 1024
 """Bytes of values that are evidence, or changes, at a time, and that one statement reads of evidence."""
 _KEYS = 10_000
-"""Entries that one statement asks for."""
+"""Entries that one statement asks about."""
 
 StoredRow = Row[*tuple[Any, ...]]
 
@@ -78,9 +82,10 @@ class Evidence:
     """The incarnation that the fence of the scope's bucket names."""
     head: Head | None
     rows: dict[str, Entry]
-    """The rows of the keys that were asked for, tombstones too (with an empty text); absent ones are left out."""
+    """The rows of the keys that were asked about, tombstones included (with an empty text); absent ones are left
+    out."""
     oldest: int | None = None
-    """The smallest revision of any other living row of the scope, if that was asked for; None where there is none."""
+    """The smallest revision of any other living row of the scope, if that was asked for; None if there is none."""
 
 
 async def read_clock(connection: AsyncConnection) -> int:
@@ -90,9 +95,9 @@ async def read_clock(connection: AsyncConnection) -> int:
 
 
 async def read_scopes(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str]]) -> list[StoredScope]:
-    """The scopes in the order asked for; FencedOff where a fence does not name the incarnation given.
+    """The scopes in the order asked for; FencedOff where a fence does not name the given incarnation.
 
-    What is deleted is not read: the heads tell how far it goes.
+    Deleted rows are not read: the heads contain the latest revision of them.
     """
     purged = await _check_fences(connection, wanted)
     refs = [ref for ref, _ in wanted]
@@ -102,10 +107,10 @@ async def read_scopes(connection: AsyncConnection, wanted: Sequence[tuple[ScopeR
 
 
 async def read_changes(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str, int]]) -> list[StoredScope]:
-    """Scopes as they have changed since a revision each, in the order asked for; FencedOff as `read_scopes`.
+    """The changes of scopes since a revision each, in the order asked for; FencedOff as in `read_scopes`.
 
-    `changes` has all rows above that revision, deleted and dead ones too; `unchanged` which others live.  Of as many
-    scopes as have changes of `_MOST` bytes together, and of one at least.
+    `changes` has all rows above that revision, deleted and dead ones too; `unchanged` the other living ones.  Only as
+    many scopes as have changes of `_MOST` bytes together, but at least one.
     """
     purged = await _check_fences(connection, [(ref, incarnation) for ref, incarnation, _ in wanted])
     heads = await _read_heads(connection, [ref for ref, _, _ in wanted])
@@ -126,10 +131,10 @@ async def read_changes(connection: AsyncConnection, wanted: Sequence[tuple[Scope
 async def _count_fitting(
     connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str, int]], heads: Mapping[str, Head]
 ) -> int:
-    """The number of scopes of which the changes are read at once.
+    """The number of scopes whose changes are read at once.
 
-    After a restart of Redis the heads tell of most scopes that SQL has nothing that Redis lacks: these need no look at
-    their rows.
+    After a restart of Redis the heads show for most scopes that SQL has nothing that Redis lacks: their rows need not
+    be measured.
     """
     behind = [
         (place, ref, since)
@@ -146,7 +151,7 @@ async def _count_fitting(
 
 
 async def read_evidence(connection: AsyncConnection, wanted: Sequence[Asked]) -> list[Evidence]:
-    """What SQL knows of scopes, in their order: of as many as are together of `_MOST` bytes, and of one at least."""
+    """What SQL knows of scopes, in their order: of as many as have `_MOST` bytes together, but of at least one."""
     asked = _asked(wanted)
     sizes = [0] * len(wanted)
     async for row in _asked_rows(connection, _SIZES, asked):
@@ -165,7 +170,7 @@ async def read_evidence(connection: AsyncConnection, wanted: Sequence[Asked]) ->
 
 
 def _asked(wanted: Sequence[Asked]) -> list[tuple[int, str, str]]:
-    """Which scope's, and as which row SQL has it, of every entry that is asked for."""
+    """For every entry that is asked about: the place of its scope, and the id of its row in SQL."""
     return [
         (place, one.scope.rows_id, key_id(one.scope.namespace, key))
         for place, one in enumerate(wanted)
@@ -176,7 +181,7 @@ def _asked(wanted: Sequence[Asked]) -> list[tuple[int, str, str]]:
 async def _asked_rows(
     connection: AsyncConnection, query: str, asked: Sequence[tuple[int, str, str]], size: int = 0
 ) -> AsyncIterator[StoredRow]:
-    """The rows of a query that is about entries, with `size` bytes of values in all; `place`: of which scope."""
+    """The rows of a query about entries, with `size` bytes of values in all; `place`: of which scope."""
     text = query.format(asked=_ASKED[connection.dialect.name])
     many = min(_KEYS, max(1, len(asked) * _MOST // max(1, size)))
     for at in range(0, len(asked), many):
@@ -185,9 +190,9 @@ async def _asked_rows(
 
 
 async def _read_oldest(connection: AsyncConnection, one: Asked, head: Head | None) -> int | None:
-    """The oldest living row that was not asked for: told apart here, since a scope has fewer living rows than it had.
+    """The oldest living row that was not asked about: filtered here, since a scope has few living rows.
 
-    No statement takes any number of keys as its parameters, or leaves them out fast with any plan.
+    A statement with any number of keys as parameters, or as exclusions, would be slow with some plans.
     """
     scope, cleared, mine = one.scope, head.cleared if head else 0, frozenset(one.keys)
     of_scope = (_STATE.scope_id == scope.rows_id) & (_STATE.namespace == scope.namespace)
@@ -213,7 +218,7 @@ async def read_namespaces(connection: AsyncConnection, scope_id: str) -> list[st
 
 
 async def _check_fences(connection: AsyncConnection, wanted: Sequence[tuple[ScopeRef, str]]) -> dict[int, int]:
-    """FencedOff, or the largest revision that was ever purged of each bucket."""
+    """Check the fences, or raise FencedOff; the largest revision that was ever purged from each bucket."""
     fence, purged = schema.fence.c, schema.purged.c
     asked = among(connection, fence.bucket, {ref.bucket for ref, _ in wanted})
     query = select(fence.bucket, fence.incarnation, func.coalesce(purged.revision, 0)).where(asked)
@@ -228,7 +233,7 @@ async def _check_fences(connection: AsyncConnection, wanted: Sequence[tuple[Scop
 
 
 async def _read_heads(connection: AsyncConnection, refs: Sequence[ScopeRef]) -> dict[str, Head]:
-    """The heads by the scopes' own ids; that of a namespace is its session's, with what is its own."""
+    """The heads by the scopes' own ids; a namespace has its session's, with its own record in it."""
     heads: dict[str, Head] = {}
     for kind, ids in _ids_by_kind(refs).items():
         table = schema.HEADS[kind]
@@ -249,7 +254,7 @@ async def _read_heads(connection: AsyncConnection, refs: Sequence[ScopeRef]) -> 
 
 
 async def _read_spaces(connection: AsyncConnection, refs: Sequence[ScopeRef]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Session's scope and name of namespaces -> last cleared, and flushed through."""
+    """Session's scope and name of namespaces -> last cleared, and flush watermark."""
     space = schema.namespace.c
     if not refs:
         return {}
@@ -259,7 +264,7 @@ async def _read_spaces(connection: AsyncConnection, refs: Sequence[ScopeRef]) ->
 
 
 def _head_of_space(ref: ScopeRef, head: Head, cleared: int, flushed: int) -> Head:
-    """A namespace's rows live from its session's birth on, above what was cleared of its own."""
+    """A namespace's rows live from its session's birth on, above its own "last cleared"."""
     dead = head.cleared if head.deleted else max(head.birth - 1, cleared)
     return replace(head, namespace=ref.namespace, cleared=dead, flushed=flushed)
 
@@ -296,7 +301,7 @@ def _stored(ref: ScopeRef, head: Head | None, rows: list[StoredRow], purged: int
 
 
 def _known(ref: ScopeRef, head: Head | None, rows: list[StoredRow], purged: int) -> tuple[Head, int, bool]:
-    """The head of a scope, the largest revision that SQL knows of it, and whether there is nothing of it."""
+    """The head of a scope, the largest revision that SQL knows of it, and whether SQL has nothing of it."""
     latest = max((row.revision for row in rows), default=0)
     absent = head is None and not rows
     if head is None:

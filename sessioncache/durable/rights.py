@@ -1,4 +1,4 @@
-"""Rights: what the role of a URL, and other roles, may do with our tables.  Asking changes nothing."""
+"""Rights: what the role of a URL, and other roles, may do with our tables.  The checks change nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FEWER = {
     schema.incarnation.name: ("SELECT", "INSERT"),
     schema.layout.name: ("SELECT", "INSERT", "UPDATE"),
 }
-# A table that is hidden from us, since its schema is, has no name that we could ask by.
+# A table in a schema that is hidden from us has no name that we could ask by.
 _MISSING = text(
     "SELECT 'USAGE on schema ' || nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
     " WHERE relname = :version AND NOT has_schema_privilege(n.oid, 'USAGE')"
@@ -40,7 +40,7 @@ _UNEVEN = text(
 
 
 def _needed() -> Iterator[tuple[str, str]]:
-    """What agents and workers do with each table."""
+    """The rights that agents and workers need on each table."""
     yield schema.VERSION_TABLE, "SELECT"
     for name in sorted(schema.metadata.tables):
         for privilege in _FEWER.get(name, _ALL):
@@ -48,14 +48,14 @@ def _needed() -> Iterator[tuple[str, str]]:
 
 
 async def missing_rights(connection: AsyncConnection) -> list[str]:
-    """What our role may not do and agents and workers do, in the words of GRANT."""
+    """The rights that our role lacks and agents and workers need, in the words of GRANT."""
     if connection.dialect.name == "sqlite":
         return _missing_of_file(str(connection.engine.url.database))
     return [told for (told,) in await connection.execute(_MISSING, {"version": schema.VERSION_TABLE} | _asked())]
 
 
 async def missing_grants(connection: AsyncConnection) -> list[str]:
-    """The statements that give roles which may write our state what they lack of our other tables."""
+    """The statements that grant roles which may write our state what they lack on our other tables."""
     if connection.dialect.name == "sqlite":
         return []
     lacking: dict[str, tuple[set[str], set[str]]] = {}

@@ -1,10 +1,10 @@
 """The tables of the durable tier, as SQLAlchemy Core knows them.
 
-The same database comes from the migrations; a test holds the two together.  Names are compared by code point everywhere
-(``COLLATE "C"`` on PostgreSQL, SQLite's own rule).  Revisions and births are microseconds; `updated_at`, `flushed_at`
-and `registered_at` are the database's clock at the writing; `given_at` is the time that a caller gave with a value, in
-microseconds, and NULL where none was given.  `flushed` is the scope revision through which all of a scope was flushed;
-NULL, in heads of earlier versions, means `revision`.
+The migrations make the same database; a test compares the two.  Names are compared by code point everywhere (``COLLATE
+"C"`` on PostgreSQL, SQLite's own rule).  Revisions and births are microseconds; `updated_at`, `flushed_at` and
+`registered_at` are the database's clock at the time of writing; `given_at` is the caller timestamp of a value, in
+microseconds, NULL without one.  `flushed` is the flush watermark of a scope; NULL, in heads of earlier versions, means
+`revision`.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ namespace = Table(
     _number("revision"),
     _time("flushed_at"),
 )
-"""What a namespace has of its own beside the head of its session: the scope revision of its last whole flush.
+"""The record of a namespace, besides the head of its session: the scope revision of its last whole flush.
 
 Its rows live from the birth of its session on, above `cleared`.
 """
@@ -156,9 +156,9 @@ purged = Table(
     Column("bucket", Integer, primary_key=True, autoincrement=False),
     _number("revision"),
 )
-"""The largest revision that purging ever took out of a bucket (R14).
+"""The largest revision that purging ever removed from a bucket (R14).
 
-Not a column of the fence, which every flush holds under a lock.
+Not a column of the fence, whose rows every flush locks.
 """
 
 layout = Table("sessioncache_layout", metadata, _name("name", key=True), _name("value"))
@@ -180,7 +180,7 @@ for _column in ("user_scope_id", "app_scope_id"):
         postgresql_where=~session.c.deleted,
         sqlite_where=~session.c.deleted,
     )
-# Few sessions share an instant: those that do are put in order where they are read.
+# Few sessions share an instant: those that do are sorted where they are read.
 for _name_of, _owner, _instant in (
     ("user_created", ("user_scope_id",), "birth"),
     ("app_created", ("app_scope_id",), "birth"),
@@ -212,7 +212,7 @@ def is_deleted(table: Table) -> ColumnElement[bool]:
     return literal_column(f"{table.name}.deleted")
 
 
-# What lives of a scope is found without what was deleted of it and without its namespaces, and what was deleted lately.
+# Living rows of a scope are found without its deleted ones and its namespaces, and so are lately deleted ones.
 Index(
     f"{state.name}_living",
     state.c.scope_id,

@@ -1,4 +1,7 @@
-"""Pieces: how many rows one statement gets, so that it ends well before its time-out.  The transaction is not cut."""
+"""Statement sizes: how many rows one statement gets, so that it ends well before its time-out.
+
+The transaction is not split.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ _LONG = 1.0
 
 
 class StatementSizes:
-    """The most rows of one statement to one database: fewer while it takes long over them, or longer than it may."""
+    """The most rows of one statement to one database: fewer while statements take long, or longer than they may."""
 
     def __init__(self) -> None:
         self.rows = _MOST
 
     def cut(self, rows: Sequence[R]) -> Iterator[Sequence[R]]:
-        """Rows in pieces, each as large as it may be by then."""
+        """Rows in pieces, each as large as it may be at that moment."""
         at = 0
         while at < len(rows):
             piece = rows[at : at + self.rows]
@@ -38,7 +41,8 @@ class StatementSizes:
             self.rows = min(_MOST, 2 * self.rows)
 
     def failed(self, seconds: float) -> None:
-        """A statement failed after so many seconds, maybe since it took too long: not one that is refused at once."""
+        """A statement failed after so many seconds, maybe because it took too long: one that is refused at once did
+        not."""
         if seconds >= _LONG / 4:
             self.rows = max(_LEAST, self.rows // 4)
 
@@ -47,5 +51,5 @@ _known: WeakKeyDictionary[Engine, StatementSizes] = WeakKeyDictionary()
 
 
 def pieces_of(connection: AsyncConnection) -> StatementSizes:
-    """What is known of a connection's database."""
+    """The sizes for a connection's database."""
     return _known.setdefault(connection.sync_engine, StatementSizes())

@@ -1,4 +1,4 @@
-"""The durable tier: everything that is ever asked of the SQL database."""
+"""The durable tier: all calls to the SQL database."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ __all__ = ["Asked", "DurableTier", "Evidence", "FlushResult"]
 _PATIENCE = 16
 """Time-outs of a statement that one flush may take in all."""
 _LATE = 2.0
-"""Seconds after the time-out of a statement by which the server has told it, unless it hangs."""
+"""Seconds after the time-out of a statement by which the server has reported it, unless it hangs."""
 _DOUBTFUL = 2.0
-"""Seconds that a call may take before it makes doubtful whether the pooled connections still lead anywhere."""
+"""Seconds after which a call makes it doubtful whether the pooled connections still lead anywhere."""
 _TRUSTED = 30.0
-"""Seconds for which connections are trusted then, whatever takes long."""
+"""Seconds for which connections are trusted after that, whatever takes long."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,7 +49,7 @@ Call = Callable[Concatenate["DurableTier", P], Coroutine[Any, Any, T]]
 
 
 def _whole(call: Call[P, T]) -> Call[P, T]:
-    """A call for which nothing of the data is to be blamed, and whose outages are logged."""
+    """A call that cannot fail because of the data, and whose outages are logged."""
 
     @wraps(call)
     async def run(self: DurableTier, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -69,7 +69,7 @@ def _whole(call: Call[P, T]) -> Call[P, T]:
 
 
 class _TakenBack(Signal):
-    """Nothing of it stays."""
+    """Raised to roll back a transaction."""
 
 
 class DurableTier:
@@ -89,7 +89,7 @@ class DurableTier:
         """
         self.engine = hearing(prepare_engine(engine))
         self.outages: Outages | None = None
-        """Told of what the calls meet, if it is to be logged."""
+        """Logs the outages that the calls meet, if they are to be logged."""
         self._owned = False
         self._doubted = -math.inf
         self._lock_timeout = lock_timeout
@@ -109,9 +109,9 @@ class DurableTier:
 
     @property
     def writers(self) -> int:
-        """How many transactions of one process that write are faster than one after another.
+        """How many writing transactions of one process are faster than one after another.
 
-        A commit waits for the disk, and PostgreSQL works on another one meanwhile; SQLite lets in one at a time.
+        A commit waits for the disk, and PostgreSQL works on another one meanwhile; SQLite admits one at a time.
         """
         return 1 if self.engine.dialect.name == "sqlite" else 2
 
@@ -128,13 +128,14 @@ class DurableTier:
 
     @_whole
     async def read_layout(self) -> dict[str, str]:
-        """What is recorded about the layout."""
+        """Everything that is recorded about the layout."""
         async with reading_transaction(self.engine) as connection:
             return await layout.read_layout(connection)
 
     @_whole
     async def record_layout(self, values: Mapping[str, str]) -> dict[str, str]:
-        """Record each value whose name is absent; all that is recorded then, be it from here or elsewhere."""
+        """Record each value whose name is absent; everything that is recorded then, whether by this call or
+        elsewhere."""
         async with writing(self.engine, self._lock_timeout) as connection:
             return await layout.record_layout(connection, values)
 
@@ -167,10 +168,9 @@ class DurableTier:
 
     @_whole
     async def read_changes(self, wanted: Sequence[tuple[ScopeRef, str, int]]) -> list[StoredScope]:
-        """What of scopes is above a revision each, deleted rows too, in one snapshot with the fences.
+        """The changes of scopes above a revision each, deleted rows too, in one snapshot with the fences.
 
-        Of the first ones only where the changes of all are large; of one at least.
-        Raises FencedOff as `read_scopes`.
+        Only of the first scopes where the changes of all are large; of at least one. Raises FencedOff as `read_scopes`.
         """
         async with reading_transaction(self.engine) as connection:
             return await reading.read_changes(connection, wanted)
@@ -178,7 +178,7 @@ class DurableTier:
     async def flush(self, batch: Sequence[Dirt], *, read_after: int) -> FlushResult:
         """Write a batch in one transaction; `read_after` is this database's clock (µs) from before the reading.
 
-        Raises RefusedDataError (nothing written: the batch holds what the database refuses as data) and
+        Raises RefusedDataError (nothing written: the batch contains what the database refuses as data) and
         StaleReadingError (nothing written: read longer ago than half the retention).
         """
         if not batch:
@@ -192,7 +192,7 @@ class DurableTier:
             return await flushing.flush(connection, batch, prepared, read_after=read_after, max_age=self._max_age)
 
     async def rehearse(self, batch: Sequence[Dirt], *, read_after: int) -> None:
-        """Do what `flush` does, with its errors, and take it back."""
+        """Do what `flush` does, with its errors, and roll it back."""
         with within(_PATIENCE * self._lock_timeout):
             await self._ended(self._rehearse(batch, read_after))
 
@@ -214,25 +214,25 @@ class DurableTier:
             doubt.cancel()
 
     def _doubt_pooled(self) -> None:
-        """Have connections that are pooled now closed when they are asked for, as SQLAlchemy does when one breaks.
+        """Have pooled connections closed when they are next used, as SQLAlchemy does when one breaks.
 
-        Some lost their server without being told: each of them would take a call's time to show it.  Not often: where a
-        server is only slow, to connect anew makes it slower.
+        Some may have lost their server without noticing: each of them would take a call's time to show it.  Not often:
+        where a server is only slow, new connections make it slower.
         """
         now = time.monotonic()
         if now >= self._doubted + _TRUSTED:
             self._doubted = now
-            self.engine.pool._invalidate(None)  # type: ignore[arg-type]  # of no one in particular
+            self.engine.pool._invalidate(None)  # type: ignore[arg-type]  # of no connection in particular
 
     @_whole
     async def missing_rights(self) -> list[str]:
-        """What our role may not do and agents and workers do, in the words of GRANT."""
+        """The rights that our role lacks and agents and workers need, in the words of GRANT."""
         async with reading_transaction(self.engine) as connection:
             return await missing_rights(connection)
 
     @_whole
     async def note(self, name: str, value: str) -> None:
-        """Note something beside the layout, whether its name is there or not."""
+        """Record something besides the layout, whether its name is there or not."""
         async with writing(self.engine, self._lock_timeout) as connection:
             await layout.note(connection, name, value)
 
@@ -240,9 +240,9 @@ class DurableTier:
     async def unused_sessions(
         self, app_scope_id: str, before: int, after: tuple[int, str], limit: int, noted: int
     ) -> list[StoredHead]:
-        """Living sessions of an app last updated at or before `before` (µs), oldest first, behind (updated, id).
+        """Living sessions of an app last updated at or before `before` (µs), oldest first, after (updated, id).
 
-        Not those that were noted to be in use later than `noted` (µs).
+        Without those that were recorded as in use later than `noted` (µs).
         """
         async with reading_transaction(self.engine) as connection:
             return await listing.read_heads(connection, listing.unused_query(app_scope_id, before, after, limit, noted))
@@ -255,7 +255,7 @@ class DurableTier:
 
     @_whole
     async def read_purged(self, buckets: Sequence[int]) -> dict[int, int]:
-        """The largest revision that purging ever took out of each bucket; the others are left out (R14)."""
+        """The largest revision that purging ever removed from each bucket; buckets without any are left out (R14)."""
         async with reading_transaction(self.engine) as connection:
             return await purging.read_purged(connection, buckets)
 
@@ -263,7 +263,7 @@ class DurableTier:
     async def evidence(self, wanted: Sequence[Asked]) -> list[Evidence]:
         """What SQL knows of scopes and of some of their keys, in one snapshot with the fences (R11).
 
-        In their order; of fewer, but of one at least, where that were much at once.
+        In their order; of fewer, but of at least one, where that were much at once.
         """
         async with reading_transaction(self.engine) as connection:
             return await reading.read_evidence(connection, wanted)
@@ -276,7 +276,7 @@ class DurableTier:
 
     @_whole
     async def named(self, user: ScopeRef, most: int) -> list[ScopeRef]:
-        """Some sessions of a user of which the names are still there, deleted ones too; none: all are erased."""
+        """Some sessions of a user whose names are still there, deleted ones too; none: all are erased."""
         async with reading_transaction(self.engine) as connection:
             return await erasing.read_named(connection, user, most)
 
@@ -294,7 +294,7 @@ class DurableTier:
 
     @_whole
     async def erase_rows(self, sessions: Sequence[ScopeRef], most: int) -> int:
-        """Take out rows of sessions that are deleted hot, at most so many; their number."""
+        """Delete rows of sessions that are deleted hot, at most so many; their number."""
         async with writing(self.engine, self._lock_timeout) as connection:
             return await erasing.erase_rows(connection, sessions, most)
 
@@ -309,7 +309,7 @@ class DurableTier:
 
     @_whole
     async def tidy(self) -> None:
-        """Leave nothing in SQLite's file and its log that no row holds; nothing to do elsewhere."""
+        """Leave nothing of erased rows in SQLite's file and its log; nothing to do for another database."""
         await tidy_file(self.engine)
 
     @_whole
@@ -322,7 +322,7 @@ class DurableTier:
 
     @_whole
     async def find_sessions(self, bare_id: str, app: str | None = None) -> list[StoredHead]:
-        """The living sessions of one org (of one app, if given) that bear one session id, by app and user."""
+        """The living sessions of one org (of one app, if given) that have a session id, by app and user."""
         async with reading_transaction(self.engine) as connection:
             return await listing.read_heads(connection, listing.bare_query(bare_id, app))
 

@@ -1,7 +1,7 @@
 """Transactions: one for writing, one for reading a single snapshot, on either database.
 
 What they need from a connection is set per transaction (PostgreSQL) or once per connection (SQLite), so that an engine
-which the caller shares with us keeps its own ways.
+which the caller shares with us keeps its own settings.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ _TIMEOUTS = (
     " set_config('idle_in_transaction_session_timeout', ms, true) FROM CAST(%s AS text) AS ms"
 )
 _OF_A_STATEMENT = 0.75
-"""The part of its time that a statement waits for a lock: else that time is told, whatever it waits for."""
+"""The part of its time that a statement may wait for a lock: the lock time-out, not that of the statement, is then
+reported."""
 _NEW = 1.0
 """Seconds for which a connection is new: what the operator sets for roles and databases has hardly changed since."""
 _MARK = "sessioncache_busy_timeout"
 VACUUM_BYTES = 128 * 1024 * 1024
-"""Largest file of SQLite that is rebuilt after an erasure, which takes about a second and holds writers up."""
+"""Largest SQLite file that is rebuilt after an erasure, which takes about a second and blocks writers."""
 
 
 async def finished(work: Coroutine[Any, Any, T]) -> T:
@@ -54,7 +55,8 @@ async def finished(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _wait_out(task: asyncio.Future[Any], end: float) -> None:
-    """Wait for a task, whoever else cancels; one whose driver never answers is left behind at `end`."""
+    """Wait for a task, even if the waiting one is cancelled; a task whose driver never answers is left behind at
+    `end`."""
     loop = asyncio.get_running_loop()
     while not task.done() and loop.time() < end:
         with suppress(asyncio.CancelledError):
@@ -68,9 +70,9 @@ async def _wait_out(task: asyncio.Future[Any], end: float) -> None:
 async def abandonable(work: Coroutine[Any, Any, T], patience: float = math.inf) -> T:
     """Run `work` until the caller's deadline, if there is one; then leave it behind, cancelled.
 
-    Sooner, where the database is silent for more than `patience` seconds: amid a transaction that writes, or from the
+    Sooner where the database is silent for more than `patience` seconds: within a transaction that writes, or from the
     beginning of one that reads.  For PostgreSQL: a driver that is cancelled asks the server to cancel, and waits long
-    for one that is hung.
+    for a server that hangs.
     """
     silence = HangDetection(patience)
     with silence.heard():
@@ -98,10 +100,10 @@ async def _wait(task: asyncio.Task[Any], silence: HangDetection) -> None:
 
 @asynccontextmanager
 async def _connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """A connection, which nobody uses again once it has answered another statement than the one that it was sent.
+    """A connection, which is not used again once it has answered another statement than the one that was sent.
 
-    Where a call was cut short amid a statement, the driver may have left the answer to it, or to the BEGIN before it.
-    The first statement of each transaction of ours has rows, and meets it.
+    Where a call was interrupted within a statement, the driver may have left the answer to it, or to the BEGIN before
+    it, unread.  The first statement of each of our transactions returns rows, and finds that answer.
     """
     async with engine.connect() as connection:
         try:
@@ -118,15 +120,16 @@ async def _connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 
 def _doubt_pooled(connection: AsyncConnection) -> None:
-    """Have this connection and those that are pooled closed when they are asked for next; not where this one is new.
+    """Have this connection and the pooled ones closed when they are next used; not where this one is new.
 
-    What ALTER ROLE and ALTER DATABASE set counts for a connection from its beginning to its end, and an SQLite file
-    that was once opened for reading only stays so: without this, what the operator takes back would go on for ever.
+    Settings by ALTER ROLE and ALTER DATABASE apply to a connection from its beginning to its end, and an SQLite file
+    that was once opened for reading only stays so: without this, a setting that the operator takes back would remain in
+    force.
     """
     pooled = connection.sync_connection.connection if connection.sync_connection else None
     record = getattr(pooled, "_connection_record", None)
     if record is not None and time.time() >= record.starttime + _NEW:
-        connection.engine.pool._invalidate(None)  # type: ignore[arg-type]  # of no one in particular
+        connection.engine.pool._invalidate(None)  # type: ignore[arg-type]  # of no connection in particular
 
 
 @asynccontextmanager
@@ -134,8 +137,8 @@ async def writing(engine: AsyncEngine, lock_timeout: float | None) -> AsyncItera
     """One transaction that writes, committed at the end of the block.
 
     `lock_timeout` (seconds) bounds each statement and each idle stretch, so that a stopped process holds no rows for
-    longer, and a wait for a lock, which ends sooner yet; None: no bound.  SQLite has only the last of the three.
-    Whoever runs it as `abandonable` hears what the database is asked and answers.
+    longer, and a wait for a lock, which ends sooner yet; None: no bound.  SQLite has only the last of the three. Run as
+    `abandonable`, it is observed for hangs.
     """
     with translated():
         async with _connected(engine) as connection:
@@ -149,7 +152,7 @@ async def writing(engine: AsyncEngine, lock_timeout: float | None) -> AsyncItera
 
 @asynccontextmanager
 async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """One transaction that only reads, within the call's deadline; all that is read in the block is of one snapshot."""
+    """One transaction that only reads, within the call's deadline; everything read in the block is of one snapshot."""
     with translated():
         # SQLite answers in any case, and must not be cut short (see `finished`).
         limit = None if engine.dialect.name == "sqlite" else deadline()
@@ -157,13 +160,13 @@ async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
             if engine.dialect.name == "sqlite":
                 await _begin_sqlite(connection, "BEGIN", BUSY_TIMEOUT)
             else:
-                hear_one()  # a small one; what is read then may be large
+                hear_one()  # the first statement is small; what is read after it may be large
                 await connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection
 
 
 async def tidy_file(engine: AsyncEngine) -> None:
-    """Leave nothing in SQLite's file and write-ahead log that no row holds; nothing for another database.
+    """Leave nothing of erased rows in SQLite's file and write-ahead log; nothing to do for another database.
 
     A file of more than `VACUUM_BYTES` is not rebuilt: fragments of rows that SQLite moved from page to page may stay.
     DurableTierUnavailableError where others keep using it.
@@ -182,7 +185,7 @@ async def tidy_file(engine: AsyncEngine) -> None:
 
 
 async def _begin_postgresql(connection: AsyncConnection, lock_timeout: float | None) -> None:
-    # Whether transactions may write is the operator's to say: a database that is set read-only is left alone.
+    # Whether transactions may write is for the operator to decide: a database that is set read-only is left alone.
     await connection.execution_options(isolation_level="READ COMMITTED")
     if lock_timeout is not None:
         seconds = (_OF_A_STATEMENT * lock_timeout, lock_timeout)
@@ -191,7 +194,7 @@ async def _begin_postgresql(connection: AsyncConnection, lock_timeout: float | N
 
 
 async def _begin_sqlite(connection: AsyncConnection, begin: str, lock_timeout: float | None) -> None:
-    # An explicit BEGIN comes before anything for which sqlite3 would begin a transaction of its own.
+    # An explicit BEGIN comes before anything for which sqlite3 would begin a transaction by itself.
     await _prepare_sqlite(connection, BUSY_TIMEOUT if lock_timeout is None else lock_timeout)
     await connection.exec_driver_sql(begin)
 
@@ -205,7 +208,7 @@ async def _prepare_sqlite(connection: AsyncConnection, busy_timeout: float) -> N
     if known is None:
         await _use_wal(connection)
         await connection.exec_driver_sql("PRAGMA synchronous = FULL")
-        # What is replaced or deleted is overwritten in the file, so that nothing of an erased user stays in it.
+        # Replaced and deleted rows are overwritten in the file, so that nothing of an erased user stays in it.
         await connection.exec_driver_sql("PRAGMA secure_delete = ON")
     raw.info[_MARK] = busy_timeout
 
