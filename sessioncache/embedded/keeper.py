@@ -45,7 +45,7 @@ _SERVER_OPTIONS = {
 
 
 class Keeper:
-    """Sees to server and worker of the folder that is the working directory, while it has users."""
+    """Keeps server and worker of the folder that is the working directory running, while it has users."""
 
     def __init__(self, root: Path, server: str, worker: Sequence[str]) -> None:
         self._root = root
@@ -104,7 +104,7 @@ class Keeper:
 
     def _tend_worker(self) -> None:
         if self._worker_told is not None:
-            # It was told to end before somebody came back: wait for that, then start the next one.
+            # The server was stopped before somebody came back: wait for that, then start the next one.
             if not self._worker_ended():
                 return
             self._worker_tries.reset()
@@ -121,7 +121,7 @@ class Keeper:
         return False
 
     def _worker_ended(self) -> bool:
-        """Tell the worker to end, with growing emphasis; whether it has."""
+        """Ask the worker to end, with growing emphasis; whether it has."""
         if not self._worker.alive():
             self._worker_told = None
             return True
@@ -151,7 +151,7 @@ class Keeper:
 
 
 def _become_keeper() -> FileLock | None:
-    """Take the keeper's lock and note the own id in it; None where there is a keeper."""
+    """Take the keeper's lock and write the own id into it; None where there is a keeper."""
     lock = FileLock(folder.KEEPER_LOCK)
     end = time.monotonic() + _LOCK_PATIENCE
     # Users who look whether there is a keeper are in the way for a moment.
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     keeper = Keeper(Path(root), server, worker)
     keeper.run()
-    # In this order: a user who is let in finds no keeper and starts the next one.
+    # In this order: a user who is admitted finds no keeper and starts the next one.
     lock.close()
     keeper.close()
     return 0

@@ -15,7 +15,7 @@ def check(key: str, by: object) -> None:
 
 
 def add(key: str, value: object, by: float) -> int | float:
-    """The sum; TypeMismatchError where `value` is no number, InvalidValueError where the sum is none."""
+    """The sum; TypeMismatchError where `value` is not a number, InvalidValueError where the sum is not finite."""
     if type(value) is not int and type(value) is not float:
         raise TypeMismatchError(f"the value of {key!r} is not a number; nothing was written", key=key)
     try:

@@ -1,7 +1,7 @@
-"""Positions: whose sessions a list shows, in which order, and where in it one stands.  Pure: no I/O.
+"""Cursors: whose sessions a list shows, in which order, and a position in it.  Pure: no I/O.
 
-A list is newest first; sessions of one instant follow each other by id, those of one id too by scope id, so that every
-session of every list has a place of its own.
+A list is newest first; sessions of one instant are ordered by id, those of one id by scope id, so that every session of
+every list has a position of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PARTS = (0, 6, 14, 30)
 
 
 class Position(NamedTuple):
-    """Where in a list a session stands."""
+    """The position of a session in a list."""
 
     instant: int
     """The revision that the list is ordered by."""
@@ -34,7 +34,7 @@ class Position(NamedTuple):
 
     @property
     def place(self) -> tuple[int, str, str]:
-        """Sorts as the list does."""
+        """A key that sorts as the list does."""
         return -self.instant, self.session, self.scope_id
 
 
@@ -68,7 +68,7 @@ class Owner:
         return app_id(self.org, self.app) if self.user is None else user_id(self.org, self.app, self.user)
 
     def buckets(self, number: int) -> list[int]:
-        """The buckets that the sessions lie in."""
+        """The buckets that the sessions are in."""
         if self.app is None or self.user is None:
             return list(range(number))
         return [bucket_of(number, self.org, self.app, self.user)]
@@ -104,7 +104,7 @@ def read_cursor(owner: Owner, order: Order, cursor: object) -> Position:
 
 
 def _take_apart(data: bytes) -> tuple[bytes, Position]:
-    """The mark of the list, and the position; ValueError where no session can stand there."""
+    """The mark of the list, and the position; ValueError where no session can have that position."""
     mark, instant, scope_id, session = (data[a:b] for a, b in pairwise((*_PARTS, None)))
     position = Position(int.from_bytes(instant, "big"), session.decode(), scope_id.hex())
     if not session or b"\0" in session or position.instant > LARGEST:

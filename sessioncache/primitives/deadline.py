@@ -1,4 +1,4 @@
-"""How long a call may still take: one deadline for all its steps, whatever they are."""
+"""Deadlines: how long a call may still take, one deadline for all its steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reprlib import repr as short
 
 from sessioncache.errors import ConfigurationError
 
-# The instant at which all has to be over, and the seconds that one exchange may take of it.
+# The instant at which everything has to be over, and the seconds that one exchange may take of it.
 _DEADLINE: ContextVar[tuple[float, float] | None] = ContextVar("sessioncache_deadline", default=None)
 
 DEFAULT_TIMEOUT = 5.0
@@ -20,7 +20,7 @@ _LONGEST = 10.0
 
 
 def check_seconds(name: str, value: object, *, least: float = 0.0, most: float = 86_400.0) -> float:
-    """The number of seconds that a caller gave; ConfigurationError for what is none between `least` and `most`."""
+    """The number of seconds that a caller gave; ConfigurationError unless it is between `least` and `most`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
         raise ConfigurationError(f"{name} must be a number of seconds from {least:g} to {most:g}, not {short(value)}")
     return float(value)
@@ -51,7 +51,8 @@ def within(seconds: float) -> AbstractContextManager[None]:
 
 
 def apart(seconds: float) -> AbstractContextManager[None]:
-    """Everything inside ends within `seconds`, whatever is left of an outer deadline: to tell why that one passed."""
+    """Everything inside ends within `seconds`, whatever is left of an outer deadline: to find out why that one
+    passed."""
     return _Within(seconds, alone=True)
 
 

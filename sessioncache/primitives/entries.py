@@ -1,6 +1,7 @@
-"""What both tiers exchange: entries, heads, a scope as SQL has it, and dirt on its way to SQL.  Pure: no I/O.
+"""Entries: what both tiers exchange (entries, heads, a scope as SQL has it, what is dirty in a scope).  Pure: no I/O.
 
-Nobody changes any of it.  What a flush makes by the thousand is not frozen, since that triples the time to make it.
+None of it is ever changed.  Objects that a flush makes by the thousand are not frozen, since that triples the time to
+make them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ class Entry(NamedTuple):
     key: str
     revision: int
     text: bytes
-    """The exact JSON text in UTF-8, behind the date that was given with it, if any (see `dates`); empty: deleted."""
+    """The exact JSON text in UTF-8, after the caller timestamp that was given with it, if any (see `timestamps`);
+    empty: deleted."""
 
 
 @dataclass(slots=True)
@@ -33,20 +35,20 @@ class Head:
     """The scope revision: at or above the revision of everything in the scope."""
     birth: int = 0
     cleared: int = 0
-    """Entries at or below it are dead, wherever they lie."""
+    """Entries at or below it are dead, wherever they are."""
     deleted: bool = False
     title: str = ""
     message_count: int = 0
     token_total: int = 0
     forked_from: str = ""
     values_revision: int = 0
-    """The revision of the session's own keys; of a namespace, of its keys."""
+    """The revision of the session's own keys; for a namespace, of its keys."""
     updated: int = 0
     """The revision of the last write to the session's own keys or namespaces, touch or rename."""
     namespace: str = ""
-    """Of a namespace: its name."""
+    """For a namespace: its name."""
     flushed: int = 0
-    """The scope revision through which all of the scope is known to be flushed."""
+    """The flush watermark: the scope revision up to which all of the scope is known to be in SQL."""
 
 
 class StoredHead(NamedTuple):
@@ -62,20 +64,22 @@ class StoredScope:
 
     head: Head
     entries: list[Entry]
-    """Living entries only: above `head.cleared`, not deleted.  Of changes: all rows, deleted and dead ones too."""
+    """Living entries only: above `head.cleared`, not deleted.  In a reading of changes: all rows, deleted and dead ones
+    too."""
     known: int
-    """The largest revision that SQL knows of this scope: head, last cleared, all rows, tombstones too, and `purged`."""
+    """The largest revision that SQL knows of this scope: of head, last cleared, all rows, tombstones too, and
+    `purged`."""
     purged: int = 0
-    """The largest revision that purging ever took out of the scope's bucket."""
+    """The largest revision that purging ever removed from the scope's bucket."""
     absent: bool = False
     """Whether there is neither a head nor a row of it."""
     unchanged: Mapping[str, int] = field(default_factory=dict)
-    """Of changes: the rows that live and are not above the revision asked for, by key."""
+    """In a reading of changes: the rows that live and are not above the revision asked for, by key."""
 
 
 @dataclass(slots=True)
 class Dirt:
-    """What one scope has that SQL may lack, as one script read it."""
+    """What is dirty in one scope, as one script read it."""
 
     kind: ScopeKind
     scope_id: str
@@ -87,15 +91,15 @@ class Dirt:
     """When the head last changed; an acknowledgement is for this version of it."""
     entries: list[Entry]
     phantoms: list[bytes] = field(default_factory=list)
-    """Marked fields that do not exist."""
+    """Dirty marks of fields that do not exist."""
     read_at: int = 0
     """When it was read, in microseconds by the clock of Redis."""
     namespace: str = ""
     holder: str = ""
-    """For a namespace, the id of its session's scope: the rows and the head lie there."""
+    """For a namespace, the id of its session's scope: the rows and the head are stored with it."""
     namespace_revision: int = 0
     left_out: bool = False
-    """Whether something that is dirty is not among the entries, since the database refuses it."""
+    """Whether something that is dirty is missing among the entries, since the database refuses it."""
     namespace_cleared: int = 0
     namespace_flushed: int = 0
 
@@ -116,7 +120,7 @@ class Dirt:
 
     @property
     def host(self) -> Dirt:
-        """Of a namespace: its session, of which nothing but the head is written."""
+        """For a namespace: its session, of which nothing but the head is written."""
         return replace(
             self,
             kind=ScopeKind.SESSION,
@@ -132,13 +136,13 @@ class Dirt:
 
     @property
     def through(self) -> int:
-        """How far the scope is flushed once this is; 0: no farther than it was."""
+        """How far the scope is flushed once this is; 0: no further than it was."""
         return 0 if self.left_out else self.revision
 
 
 @dataclass(slots=True)
 class Committed:
-    """What SQL holds after the transaction that took one `Dirt`."""
+    """What SQL holds after the transaction that wrote one `Dirt`."""
 
     dirt: Dirt
     head_revision: int | None

@@ -1,4 +1,4 @@
-"""Names and prefixes: what may be called what, and which scope a key lives in (R20).
+"""Names and prefixes: which names are accepted, and which scope a key lives in (R20).
 
 Pure: no I/O.  Names are kept verbatim or refused, never trimmed or folded.
 """

@@ -1,4 +1,4 @@
-"""Outages: the log tells once that a tier went away, ever more rarely that it still is, and once that it is back."""
+"""Outages: the log says once that a tier went away, ever more rarely that it still is, and once that it is back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sessioncache.primitives.units import told_seconds
 
 REDIS, SQL = "Redis", "the SQL database"
 _FIRST_AGAIN = 60.0
-"""Seconds after which an outage is told again; after that twice as many, and so on."""
+"""Seconds after which an outage is logged again; after that twice as many, and so on."""
 _RARELY = 3_600.0
 
 
@@ -22,7 +22,7 @@ class Outage:
     cause: str
     since: float
     again: float
-    """When it is told again."""
+    """When it is logged again."""
     pause: float = _FIRST_AGAIN
 
 
@@ -30,7 +30,7 @@ class Outages:
     """What is away now, as far as this process knows."""
 
     def __init__(self, logger: logging.Logger, waiting: Callable[[], str] = str) -> None:
-        """`waiting` tells what waits for the database, if that is known."""
+        """`waiting` returns how much waits for the database, if that is known."""
         self._logger = logger
         self._waiting = waiting
         self.current: dict[str, Outage] = {}
@@ -58,7 +58,7 @@ class Outages:
             self._logger.warning("%s has been away for %s: %s", tier, told_seconds(now - one.since), cause)
 
     def back(self, tier: str, waiting: str = "") -> None:
-        """A tier answered; `waiting` tells what waits for it."""
+        """A tier answered; `waiting`: how much waits for it."""
         one = self.current.pop(tier, None)
         if one is not None:
             waiting = waiting or (self._waiting() if tier == SQL else "")

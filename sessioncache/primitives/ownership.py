@@ -1,7 +1,7 @@
-"""Ownership: which database the buckets of a Redis belong to, as the end of their incarnations tells.  Pure: no I/O.
+"""Ownership: which database the buckets of a Redis belong to, as the end of their incarnations shows.  Pure: no I/O.
 
-Whoever reads or writes is told the incarnation anyway, and sees by it, at no cost, that an operator has given Redis to
-another database, or that another database stands where the one was that Redis belongs to.
+Every reply contains the incarnation anyway.  So each caller notices at no cost when an operator has given Redis to
+another database, or another database has taken the place of the one that Redis belongs to.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from sessioncache.errors import ConfigurationError
 
 INSTALLATION = "installation"
-"""The name under which both tiers record the id that tells installations apart."""
+"""The name under which both tiers record the id of the installation."""
 TAKEN = "this Redis belongs to another database: give it a prefix of its own, or the database it was used with"
 
 _MARK = "."

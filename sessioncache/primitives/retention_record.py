@@ -23,15 +23,15 @@ class Retention:
 
     @property
     def name(self) -> str:
-        """What it is noted under."""
+        """The name of the record."""
         return _PREFIX + app_id(self.org, self.app)
 
     def encode(self) -> str:
-        """The text that is noted."""
+        """The value of the record."""
         return json.dumps({"org": self.org, "app": self.app, "seconds": self.seconds})
 
 
 def retentions(record: Mapping[str, str]) -> list[Retention]:
-    """All that are noted, those left out that keep for ever."""
+    """All recorded retentions, without those that keep sessions for ever."""
     found = [Retention(**json.loads(value)) for name, value in record.items() if name.startswith(_PREFIX)]
     return [one for one in found if one.seconds > 0]

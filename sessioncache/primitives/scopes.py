@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 
 class ScopeKind(StrEnum):
-    """The kinds of scopes that have a hash in Redis; the letter stands in Redis keys."""
+    """The kinds of scopes that have a hash in Redis; the letter is part of Redis keys."""
 
     SESSION = "s"
     NAMESPACE = "n"
@@ -66,7 +66,7 @@ class ScopeRef:
 
     @property
     def rows_id(self) -> str:
-        """The id under which SQL keeps the rows and the head: a namespace's lie with those of its session."""
+        """The id under which SQL keeps the rows and the head: a namespace's are with those of its session."""
         return self.holder or self.id
 
 
@@ -121,17 +121,17 @@ def session_scope_id(org: str, app: str, user: str, session: str) -> str:
 
 @lru_cache(maxsize=8192)
 def bare_id(org: str, session: str) -> str:
-    """What sessions of one org that bear the same session id have in common."""
+    """The id that all sessions of one org with the same session id share."""
     return hash_id("bare", org, session)
 
 
 @lru_cache(maxsize=1024)
 def org_id(org: str) -> str:
-    """What all sessions of an org have in common."""
+    """The id that all sessions of an org share."""
     return hash_id("org", org)
 
 
 @lru_cache(maxsize=8192)
 def org_user_id(org: str, user: str) -> str:
-    """What all sessions of one user name have in common, whatever the app."""
+    """The id that all sessions of one user name in an org share, whatever the app."""
     return hash_id("org-user", org, user)

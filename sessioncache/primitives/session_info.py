@@ -1,4 +1,4 @@
-"""What is told about a session.  Pure: no I/O."""
+"""What lists and handles show of a session.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sessioncache.primitives.revisions import revision_time
 
 
 class Identity(NamedTuple):
-    """Which session it is: what memory layers, traces and the like key by."""
+    """Which session it is: the key under which memory layers, traces and the like keep what belongs to it."""
 
     org: str
     """The tenant."""
@@ -54,13 +54,13 @@ class SessionPage:
     """One page of a list."""
 
     items: list[SessionInfo]
-    """In the order of the list."""
+    """The sessions, in the order of the list."""
     cursor: str | None
     """What to pass for the next page; None after the last one."""
 
 
 def info_of(head: Head) -> SessionInfo:
-    """What is told of the session with this head."""
+    """What is shown of the session with this head."""
     return SessionInfo(
         id=head.session,
         org=head.org,

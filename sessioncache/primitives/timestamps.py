@@ -1,7 +1,7 @@
-"""Dates: the time that a caller gave with a value, in front of its JSON text.
+"""Caller timestamps: the time that a caller gave with a value, stored in front of its JSON text.
 
 The text of an entry is JSON, or ``@``, nine digits of microseconds since 1970 (as in revisions), and JSON; no JSON text
-begins with ``@``.  Without a date an entry is as old as its revision.  Pure: no I/O.
+begins with ``@``.  Without a caller timestamp an entry is as old as its revision.  Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from sessioncache.primitives.revisions import DIGITS, decode_revision, encode_re
 
 _MARK = b"@"
 DATE_MARK = _MARK[0]
-"""The byte that the text of an entry begins with if it is dated."""
+"""The byte that the text of an entry begins with if it has a caller timestamp."""
 _LENGTH = len(_MARK) + DIGITS
 
 
@@ -27,7 +27,7 @@ def date_of(text: bytes, start: int = 0) -> int | None:
 
 
 def json_of(text: bytes, start: int = 0) -> bytes:
-    """The JSON of the text that begins at `start`, where a value as Redis holds it has its revision before."""
+    """The JSON of the text that begins at `start` (a value as Redis holds it has its revision before the text)."""
     return text[start + _LENGTH :] if text[start : start + 1] == _MARK else text[start:]
 
 

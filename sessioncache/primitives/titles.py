@@ -12,9 +12,9 @@ MAX_TITLE_LENGTH = 60
 """Longest derived title, in code points, the ellipsis included."""
 
 _LOOKED_AT = 1_000
-"""Code points of a text that are looked at, so that a huge message costs no more than a long one."""
+"""Code points of a text that are read, so that a huge message costs no more than a long one."""
 _ELLIPSIS = "…"
-# Marks that open or close a direction of writing: a cut would leave one open, and turn what stands behind the title.
+# Marks that open or close a direction of writing: a cut would leave one open, and turn around what follows the title.
 _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -23,7 +23,9 @@ def derive_title(text: str) -> str:
 
     White space becomes single blanks; control characters, lone surrogates and marks of writing direction are left out.
     What is longer is cut at a word where there is one, never inside a character as people see it, and ends in "…".
-    InvalidValueError for anything but a str.
+
+    Raises:
+        InvalidValueError: `text` is not a str.
     """
     if not isinstance(text, str):
         raise InvalidValueError("a text must be a str", path="text", type_name=type(text).__name__)
@@ -31,7 +33,7 @@ def derive_title(text: str) -> str:
     whole = len(stripped) <= _LOOKED_AT
     graphemes = _graphemes(_cleaned(stripped[:_LOOKED_AT]))
     if not whole:
-        graphemes = graphemes[:-1]  # the last one may go on beyond what was looked at
+        graphemes = graphemes[:-1]  # the last one may continue beyond what was read
     title = "".join(graphemes)
     if whole and len(title) <= MAX_TITLE_LENGTH:
         return title if _is_readable(title) else ""

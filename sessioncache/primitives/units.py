@@ -1,4 +1,4 @@
-"""Figures as people read them.  Pure: no I/O."""
+"""Numbers with their units, as people read them.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def told_number(number: float | None) -> str:
-    """With separators, and with one digit behind the point where it is small and not whole; ``-`` for None."""
+    """With separators, and with one digit after the point where it is small and not whole; ``-`` for None."""
     if number is None:
         return "-"
     whole = number >= 100 or number == round(number)

@@ -38,7 +38,7 @@ _encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 _SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _TEXT = slice(DIGITS, None)
-"""The text of an entry, which may be dated."""
+"""The text of an entry, which may have a caller timestamp."""
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PLAIN = frozenset({str, bool, type(None)})
 
@@ -92,7 +92,7 @@ def _unfit(what: str, given: object, wanted: str) -> InvalidValueError:
 
 
 def decode_entry(value: bytes, key: str = "", session_id: str = "") -> Any:
-    """The value of an entry as Redis holds it: nine digits of revision and the text, which may be dated.
+    """The value of an entry as Redis holds it: nine digits of revision and the text, which may have a caller timestamp.
 
     DamagedValueError, which names key and session, and quotes nothing.
     """

@@ -26,7 +26,7 @@ C = TypeVar("C", bound=asynchronous_calls.BatchCalls[Any])
 
 
 class Pending(Generic[T]):
-    """The result of a call of a batch, there once the block has ended."""
+    """The result of a call of a batch, available once the block has ended."""
 
     def __init__(self, pending: asynchronous_pending.Pending[Any], made: Callable[[Any], T]) -> None:
         self._pending = pending

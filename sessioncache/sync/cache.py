@@ -32,6 +32,8 @@ class SessionCache:
     Any number of threads may use one cache and its handles at once.  A forked child may use them too: it makes
     connections of its own at its first call.  Pickled, for a process that is not forked, a cache is what it takes to
     connect, passwords of URLs included.
+
+    Every call may raise the errors that are listed at `sessioncache.SessionCache`, besides those that it lists itself.
     """
 
     app: str
@@ -41,7 +43,10 @@ class SessionCache:
         """Not to be called: open a cache with `connect`.
 
         A client or engine of the caller's belongs to an event loop of the caller's, or to none; the calls run on
-        another one, which cannot share its connections.  ConfigurationError.
+        another one, which cannot share its connections.
+
+        Raises:
+            ConfigurationError: Always.
         """
         raise ConfigurationError(
             "a synchronous cache connects by URLs: SessionCache.connect(…); clients and engines belong to an event loop"
@@ -62,7 +67,7 @@ class SessionCache:
     """What the connection had open when `_cache` was made."""
     _cache: asynchronous.SessionCache | None
     _all_unflushed: dict[UnflushedWrites, UnflushedWrites]
-    """What was written before a fork, by what stands for it in this process."""
+    """What was written before a fork, by the handle or cache that stands for it in this process."""
 
     @classmethod
     @like(asynchronous.SessionCache.connect)
@@ -92,7 +97,7 @@ class SessionCache:
     def close(self) -> None:
         """Close the connections; may be called again.  Any other call raises ConfigurationError from then on.
 
-        What was written and is not yet flushed stays in Redis, and a worker flushes it.
+        Unflushed writes stay in Redis, and a worker flushes them.
         """
         self._connection.close()
 
@@ -191,7 +196,7 @@ class SessionCache:
     def rename(self, user: str, session_id: str, title: str) -> SessionInfo:
         return self._run(self.current().rename(user, session_id, title))
 
-    # ---- taking out, and erasing
+    # ---- exporting, and erasing
 
     @like(asynchronous.SessionCache.export_session)
     def export_session(self, user: str, session_id: str) -> dict[str, Any]:
@@ -254,7 +259,7 @@ class SessionCache:
 
 
 class _Bound(SessionCache):
-    """A cache on another cache's connections."""
+    """A cache over another cache's connections."""
 
     def close(self) -> None:
         """Nothing to close: the connections are the other cache's."""

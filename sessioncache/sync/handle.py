@@ -90,7 +90,7 @@ class Handle(Generic[H]):
     """What sessions and shared scopes have in common.
 
     Threads may use one handle at once: each call is one step, as if they were tasks of one event loop.  In a forked
-    child a handle works on, over connections of the child's own.
+    child a handle continues over connections of the child's own.
     """
 
     def __init__(self, owner: Owner, handle: H) -> None:
@@ -187,7 +187,7 @@ class Scope(Handle[asynchronous_scope.Scope]):
 class Namespace(Handle[asynchronous_namespace.Namespace]):
     """One namespace of one life of a session; its keys are written without prefix, and prefixes mean nothing in them.
 
-    It comes into being with its first key.  Every call raises SessionNotFoundError once the session was deleted.
+    It is created with its first key.  Every call raises SessionNotFoundError once the session was deleted.
     """
 
     def __init__(self, owner: Owner, handle: asynchronous_namespace.Namespace) -> None:

@@ -114,7 +114,7 @@ class Portal:
             time.sleep(_LOOK_AGAIN)
 
     def wake(self) -> None:
-        """Go on, if the loop rests."""
+        """Resume, if the loop rests."""
         if self._rests:
             self._rests = False
             self._go_on.set()
@@ -140,7 +140,7 @@ class Portal:
             task.cancel()
         if others:
             await asyncio.wait(others, timeout=_EXIT_PATIENCE / 2)
-        await asyncio.sleep(0)  # transports that were told to close do so now
+        await asyncio.sleep(0)  # transports that were closed close their sockets in this turn
         self.loop.stop()
 
     async def _for_all(self, act: Callable[[Guest], Awaitable[None]]) -> None:

@@ -18,7 +18,7 @@ from sessioncache.sync.likeness import like
 class Session(Handle[asynchronous.Session]):
     """One life of one session: its keys, merged with those of its user and app by prefix.
 
-    Every call raises SessionNotFoundError once the session was deleted, also if one of the same id was created since.
+    Every call raises SessionNotFoundError once the session was deleted, even if one of the same id was created since.
     """
 
     @property

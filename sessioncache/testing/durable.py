@@ -53,19 +53,19 @@ class MemoryDurable(DurableTier):
         """Nothing to do."""
 
     async def note(self, name: str, value: str) -> None:
-        """Note something beside the sessions."""
+        """Record something beside the sessions."""
         self._store.notes[name] = value
 
     async def read_layout(self) -> dict[str, str]:
-        """What is noted."""
+        """What is recorded."""
         return dict(self._store.notes)
 
     async def unused_sessions(
         self, app_scope_id: str, before: int, after: tuple[int, str], limit: int, noted: int
     ) -> list[StoredHead]:
-        """Living sessions of an app last updated at or before `before` (µs), oldest first, behind (updated, id).
+        """Living sessions of an app last updated at or before `before` (µs), oldest first, after (updated, id).
 
-        Not those that were noted to be in use later than `noted` (µs).
+        Without those that were recorded as in use later than `noted` (µs).
         """
         with self._store.lock:
             living = [cell for cell in self._store.sessions() if cell.birth and self._is_ours(cell)]

@@ -77,7 +77,8 @@ class MemoryHot(HotTier):
             return Written(revision, [WrittenPart(INCARNATION, DURABLE, False, [])]), told
 
     async def use(self, place: Place, birth: bytes, interval: int) -> int:
-        """Note that a session is in use, unless that was noted less than `interval` µs ago; the time in µs.  Gone."""
+        """Record that a session is in use, unless that was recorded less than `interval` µs ago; the time in µs.
+        Gone."""
         with self._store.lock:
             session, now = self._store.session(place, birth), self._store.now()
             if now - _last_use(session) >= interval:
@@ -134,7 +135,7 @@ class MemoryHot(HotTier):
             return Deleted(existed, done, living, spaces)
 
     async def erase(self, place: Place, seconds: float, token: bytes = b"", stored: StoredScope | None = None) -> Stamp:
-        """Erase a user's scope, and let nothing new of the user in for some seconds."""
+        """Erase a user's scope, and refuse writes of the user for some seconds."""
         with self._store.lock:
             cell = self._store.first(place, b"")
             living = len(cell.entries)
@@ -224,7 +225,7 @@ class MemoryHot(HotTier):
 
 
 def _last_use(session: Cell) -> int:
-    """When a session was in use, as far as that was noted."""
+    """When a session was last in use, as far as that was recorded."""
     return max(decode_revision(session.head.get(name, ZERO)) for name in (Field.UPDATED, Field.USED))
 
 

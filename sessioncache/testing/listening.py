@@ -12,7 +12,7 @@ from sessioncache.testing.store import MemoryStore
 
 
 class MemoryListener(Listener):
-    """Hears what one cache's store announces, whichever thread wrote it."""
+    """Receives what one cache's store announces, whichever thread wrote it."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -40,7 +40,7 @@ class MemoryListener(Listener):
         """Nothing to close."""
 
     async def aclose(self) -> None:
-        """End, and tell whoever still listens."""
+        """End, and report that to whoever still listens."""
         for sink in list(self._loops):
             sink.closed()
             self.leave(sink)
@@ -48,5 +48,5 @@ class MemoryListener(Listener):
     def _pass_on(self, channel: bytes, payload: bytes) -> None:
         for sink, loop in list(self._loops.items()):
             if channel in sink.channels:
-                with suppress(RuntimeError):  # a loop that has ended hears nothing
+                with suppress(RuntimeError):  # a loop that has ended receives nothing
                     loop.call_soon_threadsafe(sink.heard, channel, payload)

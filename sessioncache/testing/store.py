@@ -80,9 +80,9 @@ class MemoryStore:
         self.notes: dict[str, str] = {}
         """What SQL would keep beside the sessions: how long those of an app are kept."""
         self.erased: dict[bytes, int] = {}
-        """Ids of the scopes of erased users: until when nothing of them is let in."""
+        """Ids of the scopes of erased users: until when their writes are refused."""
         self.ears: set[Callable[[bytes, bytes], None]] = set()
-        """Who is told what happens: channel and payload, as the scripts announce it."""
+        """Called with channel and payload of each announcement, as the scripts make them."""
 
     def living(self, place: Place) -> Cell | None:
         """A session that exists."""
@@ -125,7 +125,7 @@ class MemoryStore:
         return held is not None and held.token == token and held.ends > self.now()
 
     def announce(self, place: Place, told: Announcement) -> None:
-        """Tell whoever watches a scope what happened to it."""
+        """Announce to whoever watches a scope what happened to it."""
         for ear in self.ears:
             ear(place.channel, told.payload())
 
@@ -134,7 +134,7 @@ class MemoryStore:
         return [cell for cell in self.scopes.values() if cell.place.ref.kind is ScopeKind.SESSION]
 
     def is_erased(self, user: bytes) -> bool:
-        """Whether nothing of a user is let in, since all that there was has just been erased."""
+        """Whether writes of a user are refused, since the user was erased just now."""
         return self.now() < self.erased.get(user, 0)
 
 

@@ -69,7 +69,7 @@ class _MemoryLargeCreates(LargeCreates):
 
 
 class _ClockLink(HotClient):
-    """A Redis that tells the time, and in which a scan finds nothing: `MemoryDurable` knows all sessions."""
+    """A Redis that has only a clock, and in which a scan finds nothing: `MemoryDurable` knows all sessions."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -81,7 +81,7 @@ class _ClockLink(HotClient):
 
 
 class _NoBacklog(Backlog):
-    """Of what was deleted nothing is left."""
+    """Nothing that was deleted is left."""
 
     def __init__(self) -> None: ...
 
@@ -91,7 +91,7 @@ class _NoBacklog(Backlog):
 
 
 class _MemoryUsage(Usage):
-    """Knows at once what any cache over the store notes, and its clock."""
+    """Knows at once what any cache over the store records, and its clock."""
 
     def __init__(self, store: MemoryStore, durable: MemoryDurable) -> None:
         super().__init__(durable)
@@ -102,12 +102,12 @@ class _MemoryUsage(Usage):
         return self._store.now()
 
     def learn(self) -> None:
-        """Take what is noted."""
+        """Take in what is recorded."""
         self.told(self._store.notes)
 
 
 class _NoBackPressure(BackPressure):
-    """Lets every write in: nothing waits for a database."""
+    """Admits every write: nothing waits for a database."""
 
     def __init__(self) -> None: ...
 
