@@ -177,6 +177,7 @@ class SessionCache:
 
         Raises:
             SessionExistsError: A session of this user has the id; nothing was changed.
+            OutcomeUnknownError: It may have been created, or was created and cannot be read now.
             StaleSessionError: The user was erased less than a minute ago; nothing was written.
         """
         generated = session_id is None
@@ -414,6 +415,7 @@ class SessionCache:
         """Wait until all that this cache object and its handles wrote is durable; `timeout` in seconds.
 
         Raises:
+            ConfigurationError: `timeout` is not a number of seconds.
             FlushTimeoutError: Something is not durable in time; it is still waiting in Redis.
             DeadLetterError: The database refuses a value that was written.
             WriteLostError: Redis forgot a write before it was durable.

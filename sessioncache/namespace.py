@@ -58,11 +58,7 @@ class Namespace(Handle):
         return readable(await self.read_all(), self.session_id)
 
     async def clear(self) -> int:
-        """Delete all keys in one step; how many there were.
-
-        Raises:
-            StaleLeaseError: The handle writes under a run lease, which was lost.
-        """
+        """Delete all keys in one step; how many there were."""
         return await self._clear()
 
     # ---- what Handle asks

@@ -188,7 +188,6 @@ class Session(Handle):
         Raises:
             LimitExceededError: More than 10¹² are added at once, or a counter would have more than 15 digits.
             InvalidValueError: A count is not a whole number from 0, or `first_message` is not a text.
-            StaleLeaseError: The handle writes under a run lease, which was lost.
         """
         return await self._touch(counting(messages, tokens, first_message))
 
@@ -197,7 +196,6 @@ class Session(Handle):
 
         Raises:
             LimitExceededError: The title is longer.
-            StaleLeaseError: The handle writes under a run lease, which was lost.
         """
         return await self._touch(Touch(title=check_title(title), rename=True))
 
@@ -220,7 +218,6 @@ class Session(Handle):
         Raises:
             SessionExistsError: A session of this user has the id `new_id`; nothing was changed.
             LimitExceededError: This session has more than 500 namespaces.
-            StaleLeaseError: The handle writes under a run lease, which was lost.
         """
         place = self._by_scope[KeyScope.SESSION]
         return await self._of_this_life(
@@ -247,17 +244,12 @@ class Session(Handle):
         Raises:
             InvalidNameError: The key has a prefix.
             InvalidValueError: The value is not exactly a JSON value, or the time cannot be used.
-            StaleLeaseError: The handle writes under a run lease, which was lost.
         """
         written = await self._write({KeyScope.SESSION: [upsert_of(record)]})
         return written.parts[0].results[0] != 0
 
     async def clear(self) -> int:
-        """Delete all private keys in one step; how many there were.  Namespaces, shared and `temp:` keys stay.
-
-        Raises:
-            StaleLeaseError: The handle writes under a run lease, which was lost.
-        """
+        """Delete all private keys in one step; how many there were.  Namespaces, shared and `temp:` keys stay."""
         return await self._clear()
 
     async def export(self) -> dict[str, Any]:
@@ -283,6 +275,7 @@ class Session(Handle):
         through other handles are not refused.
 
         Raises:
+            ConfigurationError: `ttl` or `wait` is no usable number of seconds.
             LeaseUnavailableError: Another runner holds the lease, and does not give it back within `wait` seconds.
         """
         return Lease(self._tiers, self, self._by_scope[KeyScope.SESSION], self._birth, ttl, wait)

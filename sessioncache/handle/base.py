@@ -69,7 +69,12 @@ class _Reading(NamedTuple):
 class Handle(ABC):
     """What sessions and shared scopes have in common.
 
-    A write is one atomic step.  Every call may raise the errors that are listed at `SessionCache`, besides its own.
+    A write is one atomic step.  Every call may raise the errors that are listed at `SessionCache`, besides its own,
+    and every write these.
+
+    Raises:
+        StaleLeaseError: The handle writes under a run lease, which was lost; nothing was written.
+        StaleSessionError: The user was erased less than a minute ago; nothing was written.
     """
 
     def __init__(self, tiers: Tiers, open_unflushed: Callable[[], UnflushedWrites]) -> None:
@@ -268,7 +273,6 @@ class Handle(ABC):
 
         Raises:
             StaleSessionError: The handle's own keys are not at `if_revision` any more; nothing was written.
-            StaleLeaseError: The handle writes under a run lease, which was lost; nothing was written.
         """
         changes: dict[KeyScope, list[Operation]] = {}
         for key, value in check_mapping("an update", mapping).items():
@@ -288,6 +292,7 @@ class Handle(ABC):
 
         Raises:
             TypeMismatchError: The value is not a number.
+            InvalidValueError: `by` is not a finite number, or the sum would not be one.
         """
         arithmetic.check(key, by)
         done = bytes(await self._change_one(key, Code.INCREMENT, encode_value(key, by), by))
@@ -336,6 +341,7 @@ class Handle(ABC):
         A session and each of its namespaces are handles of their own: `SessionCache.flush` waits for all of them.
 
         Raises:
+            ConfigurationError: `timeout` is not a number of seconds.
             FlushTimeoutError: Something is not durable in time; it is still waiting in Redis.
             DeadLetterError: The database refuses a value that was written.
             WriteLostError: Redis forgot a write before it was durable.

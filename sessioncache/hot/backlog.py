@@ -79,6 +79,7 @@ class Backlog:
         self, buckets: Sequence[int], worker: str, *, lease: float, delay: float, most: int, everything: bool = False
     ) -> dict[int, Claims | None]:
         """Claim due scopes of each bucket; None for a bucket that has to be registered first."""
+        # The delay of flushes goes along: the script records it in the bucket, where writers find it.
         args: tuple[Argument, ...] = (worker.encode(), _micro(lease), _micro(delay), most, b"1" if everything else b"0")
 
         async def claim(chunk: Sequence[int]) -> list[Claims | None]:
@@ -92,6 +93,7 @@ class Backlog:
 
         0 seconds: it gives them back.
         """
+        # One call a bucket: a script's keys have to share a hash slot.
         members: dict[int, list[Argument]] = {}
         for bucket, member in scopes:
             members.setdefault(bucket, []).append(member.encode())
@@ -106,6 +108,7 @@ class Backlog:
         size."""
         groups = _groups(scopes, [Piece(0, 0, 0)] * len(scopes))
         found = await self._by_bucket("dirt", scopes, groups, (self.idle_ms, most, b""), lambda _: ())
+        # A script reads only so much at a time: what it left is asked for again.
         later = [scope for scope, reply in zip(scopes, found, strict=True) if _is_later(reply)]
         more = iter(await self.read_dirt(later, most) if later else ())
         return [
@@ -118,6 +121,7 @@ class Backlog:
             return reply
         try:
             return await self._said(bucket, member, reply, most)
+        # R10: a scope that no script of ours has left like this is set apart, and the others of the batch are read.
         except DamagedValueError as error:
             return Damaged(str(error))
         except ValueError:

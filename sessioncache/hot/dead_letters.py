@@ -96,6 +96,7 @@ class DeadLetters:
         """Take back the dead letters that are due to be retried, the longest refused first; their number."""
         now = await self._link.time()
         due = [one for one in await self.read(buckets) if one.is_due(now)]
+        # Only so many at once: refused again, each costs SQL some transactions.
         due = sorted(due, key=lambda one: one.refused_at)[:most]
         calls = [
             ([self._layout.control(one.bucket), self._layout.hash(one.bucket, one.member)], [one.field]) for one in due

@@ -126,6 +126,7 @@ def explain(error: ResponseError, scopes: Sequence[str] = ()) -> SessionCacheErr
         return MemoryFullError("Redis is out of memory and refuses writes; reads, deletes and flushing work on")
     if isinstance(error, ReadOnlyError):
         return HotTierUnavailableError("this Redis is a replica, which takes no writes", _fate=_AT_REPLICA)
+    # An error reply begins with a word in capitals for its kind.
     word = str(error).split(" ", 1)[0][:40]
     if word in _REFUSING_WRITES:
         told = f"Redis refuses writes, {_REFUSING_WRITES[word]}; what is hot can be read"
@@ -174,6 +175,7 @@ def connection_failure(error: Exception, *, is_tls: bool) -> SessionCacheError:
             return ConfigurationError("the Redis URL names a database (by its number) that the server does not have")
         if isinstance(cause, ResponseError) and forbidden_by(cause):
             return ConfigurationError(f"{forbidden_by(cause)}: {_ACL}")
+    # The innermost cause that we have words for: the outer errors are redis-py's, and say less.
     why = next(filter(None, (_saying(cause, is_tls=is_tls) for cause in reversed(chain))), type(error).__name__)
     return not_executed(f"Redis cannot be reached: {why}")
 

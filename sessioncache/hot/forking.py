@@ -70,6 +70,7 @@ class Forking:
 
         `beside`: shared scopes that have to be ready as well.
         """
+        # In one round trip: whether all that the new session needs is ready, and which namespaces are to be copied.
         script, checking = load_script("namespaces"), self._hot.checking(beside)
         asked = evaluation(script, [place.control, place.hash], [birth])
         reply, *ready = await self._hot.link.ask(

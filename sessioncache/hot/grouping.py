@@ -20,6 +20,7 @@ async def call_groups(
     Where it fails, since one of them is damaged, each is asked for alone: `Damaged` is the answer for that one only.
     """
     replies = await link.call_each(script, [call_of(group) for group in groups])
+    # A script that fails has answered for none of its scopes: each is asked for alone to find the damaged one.
     failed = [group for group, reply in zip(groups, replies, strict=True) if isinstance(reply, Damaged)]
     each = await link.call_each(script, [call_of([place]) for group in failed if len(group) > 1 for place in group])
     alone = iter(each)

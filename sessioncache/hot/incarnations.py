@@ -68,6 +68,7 @@ class Incarnations:
 
     async def keep(self, buckets: Sequence[int]) -> bool:
         """Use what there is; False where an incarnation is not registered, or Redis may have forgotten something."""
+        # Without a name the script confirms the incarnation that there is, if SQL has ever known it.
         calls = [([self._layout.control(b)], (b"", 0)) for b in buckets]
         return all(reply[0] == b"ok" for reply in await self._link.call_many(load_script("registered"), calls))
 

@@ -39,6 +39,7 @@ async def look(link: HotClient, place: Place) -> Sight:
         (b"HGETALL", place.control[:-3] + b"dead"),
     ]
     replies = await link.exchange(commands, {})
+    # Not one atomic step: each command only reads, and an operator's view may be of two close moments.
     for reply in replies:
         if isinstance(reply, ResponseError):
             raise explain(reply)

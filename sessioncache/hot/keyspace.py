@@ -37,6 +37,7 @@ class Keyspace:
 
         Each scope that stays hot comes at least once.
         """
+        # SCAN: Redis goes through all of its keys, of which those of other programs are passed over.
         pattern = self._layout.hashes(bucket)
         cursor, keys = await self._link.command(b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _KEYS_AT_ONCE)
         found = (key.rsplit(b":h:", 1) for key in keys)
@@ -52,6 +53,7 @@ class Keyspace:
         """Whose scopes these are, by bucket and member; None for a key that is no scope."""
         fields = (Field.ORG, Field.APP, Field.USER, Field.SESSION, Field.NAMESPACE, Field.REVISION)
         replies = await self._link.exchange([(b"HMGET", self._layout.hash(*scope), *fields) for scope in scopes], {})
+        # A key of another type gives an error in place of its names.
         return [_names(reply) if isinstance(reply, list) else None for reply in replies]
 
     async def life(self, place: Place) -> tuple[bytes | None, bool]:
@@ -66,6 +68,7 @@ class Keyspace:
     async def idle_ms(self) -> int | None:
         """Milliseconds for which a clean scope stays, as a cache recorded last; None: none did."""
         told = await self._link.command(b"HGET", self._layout.control(0), _IDLE)
+        # What an operator wrote there by hand is no reason to fail.
         return int(told) if told and told.isdigit() else None
 
     async def set_idle_ms(self, milliseconds: int) -> None:

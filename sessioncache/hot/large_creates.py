@@ -53,6 +53,7 @@ async def gathered(link: HotClient, token: bytes, known: bytes, scopes: Sequence
     `token` and `known` as in `HotTier.create`; whoever has the token keeps it.  Taken, TokenLost, Erased, Unready.
     """
     session, name = scopes[0].place, secrets.token_hex(8).encode()
+    # Redis drops the pieces by itself where this process is killed meanwhile.
     stays = int(seconds_left() * 1000) + _BEYOND_MS
     try:
         birth = await find_birth(link, session, token, known)
@@ -143,6 +144,7 @@ class LargeCreates:
         await self._ready([part.place for part in parts[1:] if not part.temp])
         own = parts[0]
         scope = Birth(own.place, {operation.key: operation.text for operation in own.operations})
+        # The keys are in the pieces already: the last step only gives them their place.
         bare = [own._replace(operations=()), *parts[1:]]
         while True:
             try:
@@ -150,6 +152,7 @@ class LargeCreates:
                     done = await self._hot.create(bare, head, token=token, known=known, whole=whole, pieces=pieces)
                     if isinstance(done, Refused):
                         return done
+                    # What a caller expects for each of its keys: a SET has no result.
                     first = done.parts[0]._replace(results=[b""] * len(own.operations))
                     return Written(done.revision, [first, *done.parts[1:]], pieces.birth)
             except Erased:

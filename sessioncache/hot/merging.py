@@ -51,6 +51,7 @@ class Merging:
         more).
 
         Unready where something else has to be made ready first; Damaged where nothing can be done.
+        # Of each scope one token, whoever holds it: no loader and no other process settles the scope meanwhile.
         """
         tokens = [secrets.token_hex(8).encode() for _ in places]
         replies = await self._by_bucket("token", places, (TOKEN_LIFETIME_MS, b"1", b"", self.idle_ms), tokens)
@@ -67,6 +68,7 @@ class Merging:
             return int(reply[1]) / 1000
         if reply[0] in (b"hot", b"gone"):
             return None
+        # A worker knows only bucket and member: the names, by which SQL is asked, are those in the hash.
         try:
             org, app, user, session, holder, namespace = (text.decode() for text in reply[2:8])
             size = _ENTRY * int(reply[9]) + int(reply[10])
@@ -112,6 +114,7 @@ class Merging:
 
     async def _read_on(self, taken: TakenScope, reply: Reply) -> Looked | Damaged | None:
         """What a hash holds, of which the first part was read.  ValueError."""
+        # One call reads only so much: the scopes after that are read by calls of their own.
         if not isinstance(reply, Damaged) and reply[0] == b"later":
             (reply,) = await self._look([taken], 0)
         if not _is_done(reply):
@@ -167,6 +170,8 @@ class Merging:
             last = step is parts[-1]
             about = (taken.token, TOKEN_LIFETIME_MS, before, revision, encode_revision(made.stamp), holder, int(last))
             steps.append((*about, *_parts(step), *(self._ending(place, made) if last else ())))
+            # Each step finds the revision that the one before left: a write in between ends the merge, which starts
+            # anew.
             before = revision
         return steps
 
@@ -179,6 +184,7 @@ class Merging:
     async def release(self, taken: Sequence[TakenScope]) -> None:
         """Give back tokens that were not used, so that nobody waits for a process that failed or was cancelled."""
         calls = [([one.place.control, one.place.hash], [one.token]) for one in taken]
+        # They expire by themselves where Redis cannot be reached.
         with suppress(HotTierUnavailableError):
             await self._link.call_many(load_script("absent"), calls)
 

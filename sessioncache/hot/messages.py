@@ -221,6 +221,7 @@ class Content:
     def named(self, prefix: str) -> dict[str, bytes]:
         """The living entries by their keys behind a prefix; a new dict."""
         key, cleared, fields = _key_behind(prefix), self.fields.get(Field.CLEARED, ZERO), self.fields.items()
+        # Most scopes were never cleared: the comparison of each entry is left out.
         if cleared == ZERO:
             return {key(name): value for name, value in fields if name[0] == _OF_A_KEY and len(value) > DIGITS}
         return {

@@ -147,6 +147,7 @@ class Metrics:
     async def _workers(self, now: int) -> list[WorkerSample]:
         """Workers by their heartbeats, which stand among much else in one hash."""
         found, cursor = dict[str, WorkerSample](), b"0"
+        # In bounds: the hash may hold millions of other fields, and grow while it is read.
         for _ in range(_SCANS):
             control = self._layout.control(0)
             cursor, pairs = await self._link.command(b"HSCAN", control, cursor, b"MATCH", b"w:*", b"COUNT", _SCAN)

@@ -28,9 +28,11 @@ class Poll:
         One command for every 64 buckets shows that most have none; a cluster, where the keys lie apart, is asked bucket
         by bucket.
         """
+        # EXISTS counts: a group of clean buckets costs one number.
         if self._together:
             groups = [buckets[at : at + _TOGETHER] for at in range(0, len(buckets), _TOGETHER)]
             counts = await self._count(groups)
+            # Remembered: a cluster refuses keys of several slots each time.
             self._together = not any(isinstance(count, ClusterCrossSlotError) for count in counts)
             if self._together:
                 buckets = [bucket for group in _some(groups, counts) for bucket in group]

@@ -29,6 +29,7 @@ def load_script(name: str, flags: str | None = None) -> Script:
     """The script of ``lua/<name>.lua``, by its own flags or those given."""
     text = assemble(name)
     if flags is not None:
+        # The same script under other flags is another one to Redis, with a SHA-1 of its own.
         text = f"#!lua flags={flags}\n" + text.split("\n", 1)[1]
     data = text.encode()
     return Script(name, data, sha1(data).hexdigest().encode())
@@ -51,6 +52,7 @@ def needed(included: str, body: str) -> list[str]:
     """
     words = set(_WORD.findall(_COMMENT.sub("", body)))
     statements = []
+    # From the end: what a statement uses is declared before it.
     for statement in reversed(_STATEMENT.split(_COMMENT.sub("", included))):
         declared = _DECLARED.match(statement)
         if declared and not words.isdisjoint(declared[1].split(", ")):

@@ -76,6 +76,7 @@ class HotTier:
 
         OutcomeUnknownError where no answer came.
         """
+        # R15: what only deletes is accepted when memory is full.
         script = load_script("write", "allow-oom") if only_deletes(parts) else load_script("write")
 
         def args(operation: Sequence[Argument]) -> list[Argument]:
@@ -303,7 +304,7 @@ class HotTier:
         for one, content in zip(wanted, contents, strict=True):
             if content is not None:
                 self.idempotency.learn(one.place.ref.bucket, content.incarnation)
-                if content.size > LARGE:
+                if content.size > LARGE:  # read past Lua, and over the connection for what is large, from now on
                     self._large[one.place.hash] = None
                     if len(self._large) > _MOST_LARGE:
                         del self._large[next(iter(self._large))]

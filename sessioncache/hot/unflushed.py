@@ -92,6 +92,7 @@ async def read_unflushed(
         lists = [listed for reply in replies for listed in reply[1:]]
         for listed in lists:
             found += map(Unflushed, (member[1:].decode() for member in listed[1::2]), listed[2::2])
+        # A bucket with more than one reply holds continues at the score where it ended.
         todo = [(bucket, listed[0]) for (bucket, _), listed in zip(todo, lists, strict=True) if listed[0]]
     return found
 
