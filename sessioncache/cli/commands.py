@@ -30,7 +30,7 @@ from sessioncache.replay.run import replay as run_replay
 from sessioncache.settings import CacheSettings
 
 _SILENCE = 5.0
-"""Seconds without a word after which somebody at a terminal would think that nothing happens."""
+"""Seconds without output after which somebody at a terminal would think that nothing happens."""
 
 
 async def demo(options: argparse.Namespace) -> int:
@@ -80,7 +80,7 @@ def _told(summary: dict[str, Any]) -> str:
 
 
 async def db(options: argparse.Namespace) -> int:
-    """Upgrade or look at the schema, or flush everything again."""
+    """Upgrade or show the schema, or flush everything again."""
     if options.action in ("restored", "adopt"):
         return await _restored(options)
     engine = create_engine(_database_of(options))
@@ -153,7 +153,7 @@ def _database_of(options: argparse.Namespace) -> str:
 
 
 async def flush(options: argparse.Namespace) -> int:
-    """Wait until nothing is dirty; what the database refuses is not waited for, and told."""
+    """Wait until nothing is dirty; what the database refuses is reported, and not waited for."""
     async with (
         open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
         open_tiers(*urls, CacheSettings(**installation_of(options))) as tiers,

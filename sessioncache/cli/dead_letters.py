@@ -52,7 +52,7 @@ async def dead(options: argparse.Namespace) -> int:
 
 
 def _check_choice(options: argparse.Namespace) -> None:
-    """Whoever names one letter must never lose others."""
+    """Find exactly one dead letter: whoever names one must never lose others."""
     if options.action in ("retry", "drop") and bool(options.letter) == options.all:
         raise ConfigurationError("name the id of a letter, or --all, and not both")
 

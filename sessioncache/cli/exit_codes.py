@@ -1,4 +1,4 @@
-"""Faults: what an error means to who runs a command: its exit code, and what to do about it."""
+"""Exit codes: what an error means to whoever runs a command, and what to do about it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _DATABASE_AWAY = """\
 
 
 def explain(error: SessionCacheError, options: argparse.Namespace) -> int:
-    """Tell people what is wrong, with --json programs too; the exit code."""
+    """Report to people what is wrong, and with --json to programs too; the exit code."""
     code = exit_code(error)
     told = "\n".join(map(plain, str(error).split("\n")))
     note(f"sessioncache: {told}")

@@ -24,7 +24,7 @@ LONGEST = 86_400
 
 
 class WrongUsage(SystemExit):
-    """The command line cannot be understood; who called it has been told on standard error."""
+    """The command line cannot be understood; the problem has been reported on standard error."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(2)
@@ -32,10 +32,10 @@ class WrongUsage(SystemExit):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors can be told to programs as well."""
+    """A parser whose errors can be reported to programs as well."""
 
     def error(self, message: str) -> NoReturn:
-        """Tell usage and problem on standard error, and raise WrongUsage."""
+        """Print usage and problem on standard error, and raise WrongUsage."""
         if message.endswith("arguments are required: ID"):
             message += " (one that begins with - comes last, behind --)"
         self.print_usage(sys.stderr)

@@ -127,5 +127,5 @@ def _print_for_people(columns: Sequence[str], rows: Iterable[Sequence[object]], 
 
 
 def note(text: str) -> None:
-    """Tell something beside the result."""
+    """Print something besides the result, on standard error."""
     print(text, file=sys.stderr)

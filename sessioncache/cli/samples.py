@@ -1,4 +1,4 @@
-"""Readings of the vitals as lines: of text, and of JSON.  Pure: no I/O."""
+"""Samples of the metrics as lines: of text, and of JSON.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sessioncache.primitives.units import told_bytes, told_number, told_seconds,
 
 
 def as_json(pulses: Sequence[Sample], away: str) -> str:
-    """The latest reading as an object on one line; rates and lags are those since the one before, null for the first.
+    """The latest sample as an object on one line; rates and lags are those since the one before, null for the first.
 
     Ages and lags are in seconds, sizes in bytes.  `away`: why Redis could not be read; then there is nothing else.
     """
@@ -41,7 +41,7 @@ def as_json(pulses: Sequence[Sample], away: str) -> str:
 
 
 def as_line(pulses: Sequence[Sample], away: str) -> str:
-    """The latest reading as a line of text, for terminals that cannot be drawn on, and logs."""
+    """The latest sample as a line of text, for logs, and for terminals that cannot be drawn on."""
     if away:
         return f"Redis is away: {plain(away)}; trying again"
     now = pulses[-1]

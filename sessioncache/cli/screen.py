@@ -1,4 +1,4 @@
-"""The screen of ``sessioncache top``, drawn from readings of the vitals.  Pure: no I/O."""
+"""The screen of ``sessioncache top``, drawn from samples of the metrics.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sessioncache.primitives.units import sparkline, told_bytes, told_number, to
 from sessioncache.settings import CacheSettings
 
 _BARS = 30
-"""Pulses of a sparkline."""
+"""Samples of a sparkline."""
 _WORKERS = 12
 """Most workers that are shown, so that all fits one screen."""
 _WORRYING, _BAD = 0.1, 0.5
@@ -25,7 +25,7 @@ _WORRYING, _BAD = 0.1, 0.5
 
 
 def render(pulses: Sequence[Sample], *, limits: CacheSettings | None = None, away: str = "") -> RenderableType:
-    """The screen, by at least one reading; the latest is the last.
+    """The screen for at least one sample; the latest is the last.
 
     `limits`: the back-pressure by which the backlog is coloured.  `away`: why Redis could not be read this time.
     """

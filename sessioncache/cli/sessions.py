@@ -141,7 +141,7 @@ async def _fork(tiers: Tiers, options: argparse.Namespace) -> int:
 
 
 async def _end(cache: SessionCache, options: argparse.Namespace, done: dict[str, Any], said: str) -> int:
-    """Tell what was done, and whether SQL has it where that is asked for: 1 if it has not."""
+    """Report what was done, and whether SQL has it where that is asked for: 1 if it has not."""
     durable, problem = None, ""
     if options.wait is not None:
         try:

@@ -1,4 +1,4 @@
-"""The command ``top``: the vitals of the hot tier, again and again."""
+"""The command ``top``: the metrics of the hot tier, again and again."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from sessioncache.primitives.deadline import within
 from sessioncache.settings import CacheSettings
 
 _TIMEOUT = 5.0
-"""Seconds that one reading may take."""
+"""Seconds that one sample may take."""
 _HISTORY = 60
-"""Readings that are kept: over them goes what is drawn, and the lag."""
+"""Samples that are kept: what is drawn, and the lag, are computed over them."""
 
 
 async def top(options: argparse.Namespace) -> int:
-    """Show the vitals every few seconds.  Only Redis is needed; the database may be away."""
+    """Show the metrics every few seconds.  Only Redis is needed; the database may be away."""
     async with _open_vitals(options) as vitals:
-        # Before the screen is opened: who cannot reach Redis at all is told so in the usual way.
+        # Before the screen is opened: that Redis cannot be reached at all is reported in the usual way.
         first, quitting = await _read(vitals), asyncio.Event()
         with open_view(json=options.json, quitting=quitting) as show:
             await _until(quitting, _follow(vitals, first, show, options))

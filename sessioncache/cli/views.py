@@ -1,4 +1,4 @@
-"""Where ``top`` shows the vitals: a screen that is drawn anew, or a line a reading."""
+"""Views of ``top``: a screen that is drawn anew, or a line a sample."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sessioncache.cli.screen import render
 from sessioncache.hot.metrics import Sample
 
 Show = Callable[[Sequence[Sample], str], None]
-"""Shows the readings so far, and why Redis could not be read this time (empty: it could)."""
+"""Shows the samples so far, and why Redis could not be read this time (empty: it could)."""
 
 
 @contextmanager

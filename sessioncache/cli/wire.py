@@ -132,7 +132,7 @@ class Wire:
 
 def _parsed(line: bytes) -> types.JSONRPCMessage | None:
     try:
-        # Not pydantic's parser: it refuses lone surrogates, of which the caller is to be told in the tool's words.
+        # Not pydantic's parser: it refuses lone surrogates, which the tool reports to the caller itself.
         return types.jsonrpc_message_adapter.validate_python(json.loads(line), by_name=False)
     except (ValueError, RecursionError):
         return None

@@ -19,7 +19,7 @@ from sessioncache.embedded.locks import FileLock
 from sessioncache.embedded.processes import BackOff, LockedProcess
 
 POLL = 0.1
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 LINGER = 1.0
 """Seconds without users before the folder is closed, so that a chain of short commands shares one server."""
 WORKER_PATIENCE = 30.0
@@ -72,7 +72,7 @@ class Keeper:
                 used = time.monotonic()
                 self._tend()
             elif touched != self._users.touched():
-                # Somebody came and left between two looks.
+                # Somebody came and left between two checks.
                 used, touched = time.monotonic(), self._users.touched()
             elif time.monotonic() - used > LINGER and self._worker_ended() and self._users.try_exclusive():
                 break
@@ -81,7 +81,7 @@ class Keeper:
         folder.remove_socket_path(self._root, self._socket)
 
     def close(self) -> None:
-        """Let users in again."""
+        """Admit users again."""
         self._users.close()
 
     def _in_use(self) -> bool:
@@ -154,7 +154,7 @@ def _become_keeper() -> FileLock | None:
     """Take the keeper's lock and write the own id into it; None where there is a keeper."""
     lock = FileLock(folder.KEEPER_LOCK)
     end = time.monotonic() + _LOCK_PATIENCE
-    # Users who look whether there is a keeper are in the way for a moment.
+    # Users that check whether there is a keeper hold the lock for a moment.
     while not lock.try_exclusive():
         if time.monotonic() > end:
             return None

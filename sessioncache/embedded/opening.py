@@ -27,7 +27,7 @@ DEFAULT_WORKER = (sys.executable, "-P", "-m", "sessioncache.embedded.run_worker"
 
 _POLL = 0.02
 _LOOK = 1.0
-"""Seconds between two looks whether the keeper lives."""
+"""Seconds between two checks whether the keeper lives."""
 _SPAWN_AGAIN = 2.0
 # The shell leaves the keeper to init: it is nobody's child, so nobody has to wait for it.
 _IN_BACKGROUND = '"$@" &'

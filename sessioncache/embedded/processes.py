@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from sessioncache.embedded.folder import open_log
 from sessioncache.embedded.locks import FileLock
 
-# Notes the process's id in the lock file, then becomes the program: from the first moment the holder of the lock is the
-# process that the file names.
+# Writes the process's id into the lock file, then becomes the program: from the first moment the holder of the
+# lock is the process that the file names.
 _NOTE_ID_AND_EXECUTE = 'echo $$ >"$0" && exec "$@"'
 
 
@@ -57,7 +57,7 @@ class LockedProcess:
         except ProcessLookupError:
             return False
         try:
-            # The lock is looked at only now, so that the handle is its holder's, not a later process's of the same id.
+            # The lock is checked only now, so that the handle is its holder's, not a later process's of the same id.
             return self.alive() and _signal_handle(handle, number)
         finally:
             os.close(handle)

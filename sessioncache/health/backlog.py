@@ -39,7 +39,7 @@ def judge_workers(workers: Sequence[WorkerSample], *, embedded: bool = False) ->
 
 
 def judge_flushing(workers: Sequence[WorkerSample], ailing: Mapping[str, str]) -> Finding:
-    """What the workers say of their work; `ailing`: scopes that cannot be flushed, by name, and why."""
+    """What the workers report of their work; `ailing`: scopes that cannot be flushed, by name, and why."""
     living = [one for one in workers if one.alive]
     told = sorted({f"{tier} is away: {cause}" for one in living for tier, cause in one.away.items()})
     told += sorted({f"the {job} of {one.name} fails: {cause}" for one in living for job, cause in one.failing.items()})
@@ -52,7 +52,7 @@ def judge_flushing(workers: Sequence[WorkerSample], ailing: Mapping[str, str]) -
 
 
 def judge_oldest(age: float | None, delay: float, settings: CacheSettings) -> Finding:
-    """How long (seconds) the oldest dirt has been waiting; None: there is none."""
+    """How long (seconds) the oldest dirty scope has been waiting; None: nothing is dirty."""
     if age is None:
         return good("oldest dirty", "nothing is dirty")
     found = f"{told_seconds(age)} old (flush delay {delay:g} s)"

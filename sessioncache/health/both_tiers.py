@@ -20,7 +20,7 @@ _REFUSED = "use the settings that it was set up with, or another prefix or datab
 
 def judge_layout(hot: Record | None, durable: Record | None, ours: Record) -> Finding:
     """Whether both tiers were set up with our limits, and for each other; None: that tier could not be asked."""
-    if durable is not None:  # other rows of its table mean nothing
+    if durable is not None:  # other rows of its table are not part of the record
         durable = {name: durable[name] for name in (*ours, INSTALLATION) if name in durable}
     records = {"Redis": hot, "the database": durable}
     for where, record in records.items():

@@ -1,4 +1,4 @@
-"""Examines both tiers at once, each within a time of its own, and judges what they tell.  Changes nothing."""
+"""Examines both tiers at once, each within a time of its own, and judges the facts.  Changes nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Away:
 
 
 async def examine(targets: Targets, settings: CacheSettings, *, timeout: float = TIMEOUT) -> Report:
-    """Both tiers, each waited for `timeout` seconds; one that is away is told, the other examined all the same.
+    """Both tiers, each waited for `timeout` seconds; one that is away is reported, and the other examined all the same.
 
     ConfigurationError for a URL that cannot be read or a driver that is not installed.
     """

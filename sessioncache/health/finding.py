@@ -1,4 +1,4 @@
-"""Findings: what was looked at, what it was like, and what to do.  Pure: no I/O."""
+"""Findings: what was examined, what it is like, and what to do.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """One thing that was examined."""
 
     name: str
     level: Level
@@ -35,7 +35,7 @@ class Report:
 
     findings: Sequence[Finding]
     away: bool = False
-    """Whether a tier is out of reach, and what it would have told is not among the findings."""
+    """Whether a tier is out of reach, so that the findings about it are missing."""
 
     @property
     def healthy(self) -> bool:
@@ -44,17 +44,17 @@ class Report:
 
 
 def good(name: str, found: str) -> Finding:
-    """Nothing is to be done."""
+    """A finding that needs nothing."""
     return Finding(name, Level.GOOD, found)
 
 
 def warning(name: str, found: str, advice: str) -> Finding:
-    """Something is to be looked at."""
+    """A finding that deserves attention."""
     return Finding(name, Level.WARNING, found, advice)
 
 
 def bad(name: str, found: str, advice: str) -> Finding:
-    """Something is to be done."""
+    """A finding that needs action."""
     return Finding(name, Level.BAD, found, advice)
 
 

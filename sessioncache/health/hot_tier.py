@@ -44,7 +44,7 @@ def judge_refusals(facts: RedisFacts) -> list[Finding]:
         advice = "see the server's log, make room on its disk, and BGSAVE; or CONFIG SET stop-writes-on-bgsave-error no"
         why.append(("the last snapshot failed (MISCONF)", advice))
     wanted = int(config.get("min-replicas-to-write", "1"))
-    # The server tells of them only where some are asked for.
+    # The server reports them only where some are asked for.
     if (_number(info, "min_slaves_good_slaves") or 0) < wanted and "min_slaves_good_slaves" in info:
         found = f"{info['min_slaves_good_slaves']} of {wanted} replicas follow it (NOREPLICAS)"
         why.append((found, "start the replicas again, or lower min-replicas-to-write"))

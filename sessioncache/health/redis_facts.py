@@ -1,4 +1,4 @@
-"""What a Redis server tells of itself and of our installation in it.  Reading it changes nothing."""
+"""Facts about a Redis server and our installation in it.  Reading them changes nothing."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def where_redis(link: HotClient) -> str:
 
 def _commands(layout: Layout) -> Sequence[Sequence[Argument]]:
     return [
-        (b"PUBLISH", b"%b:doctor" % layout.prefix.encode(), b""),  # which nobody hears
+        (b"PUBLISH", b"%b:doctor" % layout.prefix.encode(), b""),  # nobody listens to this channel
         (b"TIME",),
         (b"HGETALL", layout.record),
         (b"HMGET", layout.control(0), b"delay", b"older", b"restored"),
@@ -109,7 +109,7 @@ async def _read_pulse(link: HotClient, layout: Layout) -> tuple[Sample | None, s
 
 
 async def _read_ailing(link: HotClient, layout: Layout, workers: Sequence[WorkerSample]) -> dict[str, str]:
-    """What living workers cannot flush, by the names that the scopes' hashes tell."""
+    """What living workers cannot flush, by the names in the scopes' hashes."""
     told = {(bucket, member): cause for one in workers if one.alive for bucket, member, cause in one.ailing}
     found = await Keyspace(link, layout).names(list(told))
     return {_named(member, names): cause for ((_, member), cause), names in zip(told.items(), found, strict=True)}

@@ -1,4 +1,4 @@
-"""What a SQL database tells of itself and of our installation in it.  Reading it changes nothing."""
+"""Facts about a SQL database and our installation in it.  Reading them changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sessioncache.errors import DurableTierUnavailableError
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _STEP = 0.001
-"""Seconds by which a clock that tells milliseconds may be behind."""
+"""Seconds by which a clock that shows milliseconds may be behind."""
 _POSTGRESQL = text(
     "SELECT current_setting('server_version'), current_setting('server_encoding'), pg_is_in_recovery(),"
     " current_setting('transaction_read_only') = 'on'"
@@ -44,7 +44,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class SqlFacts:
-    """One database; without a schema of ours only what the server tells."""
+    """One database; without a schema of ours only what the server reports."""
 
     where: str
     kind: str
@@ -59,7 +59,7 @@ class SqlFacts:
     missing_rights: Sequence[str] = ()
     """What the role of the URL may not do and agents and workers do."""
     layout: Mapping[str, str] | None = None
-    """What this database was set up with; None where it cannot tell, as the next two."""
+    """What this database was set up with; None where that is not known, as for the next two."""
     fences: Mapping[int, str] | None = None
     history: History | None = None
     offset: float | None = None
@@ -94,7 +94,7 @@ def _reading_engine(url: str) -> AsyncEngine:
     if engine.dialect.name != "sqlite":
         return engine
     name = str(engine.url.database)
-    # SQLite would tell of a missing file no more than that it cannot open it.
+    # SQLite would report of a missing file no more than that it cannot open it.
     if not name.startswith("file:") and not Path(name).exists():
         raise DurableTierUnavailableError("there is no such file")
     file = name if name.startswith("file:") else f"file:{quote(name)}"
@@ -116,7 +116,7 @@ async def _read_all(connection: AsyncConnection, where: str) -> SqlFacts:
     clock = await read_clock(connection) / 1_000_000
     offset = clock - min(max(clock, began - _STEP), time.time())
     lacks = await missing_rights(connection)
-    # What may not be read is left out, so that the right that is lacking can be told.
+    # What may not be read is left out, so that the missing right can be reported.
     there = {name for name in await connection.run_sync(_tables_there) if f"SELECT on {name}" not in lacks}
     return SqlFacts(
         **await _server(connection),

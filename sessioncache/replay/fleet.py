@@ -169,7 +169,7 @@ class Fleet:
                 raise ReplayFailedError(f"no worker held a claim for {_LONGEST_HUNT:g} s: is another worker faster?")
 
     async def _kill_if_it_holds(self, worker: WorkerProcess) -> bool:
-        """A worker that is stopped holds what it holds: only then is it looked at."""
+        """A worker that is stopped keeps its claims: they are read only then."""
         if not worker.alive:
             raise ReplayFailedError("a worker process has ended by itself")
         worker.pause()

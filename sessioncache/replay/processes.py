@@ -1,4 +1,4 @@
-"""The processes of a replay: agents that are told what to run, workers that are killed and replaced."""
+"""The processes of a replay: agents that are given work, workers that are killed and replaced."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class WorkerProcess:
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let it resume (SIGCONT)."""
         self._process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:

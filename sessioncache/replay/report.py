@@ -13,7 +13,7 @@ from sessioncache.replay.verification import Verdict
 
 
 def summarize(figures: Figures, before: Counters, after: Counters, verdict: Verdict) -> dict[str, Any]:
-    """The figures of a replay by their JSON keys."""
+    """The results of a replay by their JSON keys."""
     rows = after.rows - before.rows
     lags = {step: after.lags[step] - before.lags.get(step, 0) for step in after.lags}
     mismatches = figures.mismatches + verdict.hot + verdict.cold + verdict.rows
@@ -48,7 +48,7 @@ def lag_quantile(lags: dict[int, int], part: float) -> float | None:
 
 
 def print_table(console: Console, summary: dict[str, Any], verdict: Verdict) -> None:
-    """For people: a table on a terminal, else a line for each figure, with a tab before the number."""
+    """For people: a table on a terminal, else a line for each result, with a tab before the number."""
     figures = _figures(summary)
     differences = [
         ("differences, hot read", str(verdict.hot)),
