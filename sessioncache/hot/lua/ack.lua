@@ -11,7 +11,7 @@
 --        Verdicts: '=' SQL has it, '>' SQL has a newer one.  Only the last piece settles the head, the claim and what follows
 -- Reply  per scope: {'ok', marks left, rows acknowledged, refused field...} {'stale'}: another incarnation, nothing was changed
 --        {'register', 1}; refused '!' is the head; '?' .. field: the field is missing or older than what was committed
--- Guards R7 (a refusal is never acknowledged, but flags the scope), R10 (flushed letters go, dead ones hold back), R8 (by version; re-arms; honest age; flushed through,
+-- Guards R7 (a refusal is never acknowledged, but marks the scope), R10 (flushed dead letters go, others hold back), R8 (by version; re-arms; honest age; flushed through,
 -- never past what was left out, even where that has been written anew since), R1 (phantoms), R15, R17
 
 local ctl, delay = KEYS[1], tonumber(ARGV[1])
@@ -37,7 +37,7 @@ local function leave(member, parents)
   end
 end
 
--- R10: letters that were flushed go; with a namespace, what made its session's head suspect: SQL took that one, too.
+-- R10: dead letters that were flushed go; with a namespace, what made its session's head suspect: SQL accepted that one, too.
 local function drop_letters(member, gone, has_head)
   local letters = {}
   for _, field in ipairs(gone) do
@@ -50,7 +50,7 @@ local function drop_letters(member, gone, has_head)
   if letter and string.sub(letter, 11, 11) == '0' then call('HDEL', base .. 'dead', 's' .. session .. '!') end
 end
 
--- R10: whether something was refused that is no letter yet: it is no younger for that.
+-- R10: whether something was refused that is no dead letter yet: that makes it no younger.
 local function is_suspect(member, dirty)
   return next(letters_of(base, member, call('SMEMBERS', dirty), '0') or {})
 end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- include: prelude
--- Claims due scopes of a bucket for a worker: moves their due time a lease ahead, notes worker and time, removes nothing.
+-- Claims due scopes of a bucket for a worker: moves their due time a lease ahead, records worker and time, removes nothing.
 --
 -- KEYS   control of the bucket
 -- ARGV   worker, microseconds of lease, microseconds of flush delay, most scopes, '1': also what is not due yet

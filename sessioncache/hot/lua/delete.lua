@@ -3,7 +3,7 @@
 -- Deletes a session: leaves a tombstone, at once for every process.
 --
 -- KEYS   control of the bucket, hash of the session
--- ARGV   birth ('' any life), parents (see mark), operation id, its incarnation, microseconds it is remembered (writing.lua);
+-- ARGV   birth ('' any life), parents (see mark), idempotency key, its incarnation, microseconds it is remembered (writing.lua);
 --        '' or a revision: only a clean session that has not been in use since, and that no runner has leased;
 --        of a session that is not hot also: the token, largest revision that SQL knows, head fields and values
 -- Reply  {'ok', existed, revision, incarnation, flushed through, living keys (-1: it was not hot), {dirty namespace, its living keys, ...}
@@ -18,7 +18,7 @@ local base, member = names(ctl, hash)
 if ARGV[3] ~= '' and ARGV[4] ~= inc then return {'incarnation', inc} end
 local before = recall(base, ARGV[3])
 if before then return before end
--- R4: one that was refused is over, too (see writing.lua).  `told` is what is remembered, if not all.
+-- R4: a refused one is over, too (see writing.lua).  `told` is what is remembered, if not all.
 local function reply_once(reply, told)
   remember(ctl, base, ARGV[3], ops, tonumber(ARGV[5]), told or reply)
   return reply
@@ -51,7 +51,7 @@ for _, field in ipairs(call('HKEYS', hash)) do
   if string.sub(field, 1, 1) == '=' then dead[#dead + 1] = field end
 end
 in_chunks('HDEL', hash, dead)
-if call('EXISTS', base .. 'dead') == 1 then -- R10: what is deleted needs no letter
+if call('EXISTS', base .. 'dead') == 1 then -- R10: what is deleted needs no dead letter
   for i, field in ipairs(dead) do dead[i] = member .. field end
   in_chunks('HDEL', base .. 'dead', dead)
 end

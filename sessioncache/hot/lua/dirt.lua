@@ -3,7 +3,7 @@
 -- Reads what of scopes SQL may lack, each with its scope revision and the incarnation, in one step.
 --
 -- KEYS   control of the bucket, hashes of scopes
--- ARGV   milliseconds a clean scope stays, most bytes that are told of one scope, '1': no values are told, however large it is
+-- ARGV   milliseconds a clean scope stays, most bytes that are returned of one scope, '1': no values are returned, however large it is
 -- Reply  per scope: {'ok', incarnation, microseconds now, {value or false per field of NAMES}, {mark, ...}, {value or false per
 --        mark}, {value or false per field of NAMES} of its session for a namespace, else {}, number of dead letters that were
 --        left out}; a mark without a value above last cleared is a phantom
@@ -12,7 +12,7 @@
 --        {'missing'}: Redis evicted a dirty scope; its marks are gone now.  {'dropped'}: its session's life is over, or it is
 --        clean by now, or the database refuses its head
 --        {'register', 1} {'revalidate', 1} {'host', 'cold', 'revalidate' or 'unflushed', its session's scope}
--- Guards R6 (one reading; SQL learns of a session's life with all that it began with), R1 (marks without a field are found), R10 (dead letters are left out), R17; and that no script takes
+-- Guards R6 (one reading; SQL gets a session's life with all that it began with), R1 (marks without a field are found), R10 (dead letters are left out), R17; and that no script takes
 --        long: it reads 1 MiB or 2,000 values, and one scope of 512 KiB and 1,000 more
 
 local ctl = KEYS[1]

@@ -3,7 +3,7 @@
 -- Erases the keys that all sessions of a user share, and lets nothing new of the user in for a while.
 --
 -- KEYS   control of the bucket, hash of the user's scope
--- ARGV   microseconds for which nothing is let in, the user;
+-- ARGV   microseconds for which writes are refused, the user;
 --        of a scope that is not hot also: the token, largest revision that SQL knows, head fields and values
 -- Reply  {'ok', revision, living keys, incarnation} {'register', 1} {'revalidate', 1} {'cold', 1} {'retry'}: the token is lost
 -- Guards R1 (mark first), R13, R14 (last cleared; what lies in pieces), R15 (works when memory is full)

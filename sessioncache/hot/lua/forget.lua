@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 -- include: prelude
 -- Forgets who fell silent long ago: run leases whose runners were killed and that nobody has taken since, tokens of loaders that
--- were killed, and workers.  Of the namespaces that are listed as hot, some that are not any more.  And operation ids, in a bucket
+-- were killed, and workers.  Of the namespaces that are listed as hot, some that are not any more.  And idempotency keys, in a bucket
 -- where no call does so.
 --
 -- KEYS   control of the bucket
--- ARGV   microseconds since when a lease or a token must be over, or a worker silent; microseconds for which an operation id is
---        remembered; what this script last told the caller of their generations ('' nothing), and microseconds that have passed
+-- ARGV   microseconds since when a lease or a token must be over, or a worker silent; microseconds for which an idempotency key is
+--        remembered; what this script last returned of their generations ('' nothing), and microseconds that have passed
 --        since by a clock of the caller's that nobody can set
--- Reply  {'ok', how many were forgotten, which generation of operation ids there is and its age ('' none)}
+-- Reply  {'ok', how many were forgotten, which generation of idempotency keys there is and its age ('' none)}
 -- Guards R4 (an id stays its lifetime, however the clock of Redis is set, and goes when that is over), R17 (what was held in
 --        another incarnation is held by nobody)
 

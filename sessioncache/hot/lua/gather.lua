@@ -1,11 +1,11 @@
 #!lua
 -- include: prelude
--- Stores one piece of a scope that is about to come into being, and its marks, under other names (see gathered.lua).
+-- Stores one piece of a scope that is about to be created, and its marks, under other names (see gathered.lua).
 --
 -- KEYS   control of the bucket, hash of the scope
 -- ARGV   id of the user, name of the birth (random), milliseconds for which what is there stays, then fields and values
 -- Reply  {'ok'} {'erased'} {'register', 1}
--- Guards R12 (a scope is there whole or not at all), R14 (nothing of an erased user is let in, and what lies there is found),
+-- Guards R12 (a scope is there whole or not at all), R14 (writes of an erased user are refused, and what is stored there is found),
 --        R15 (what is never born goes)
 
 local inc = enter(KEYS[1])

@@ -7,7 +7,7 @@
 -- Reply  {incarnation, '0' not registered, '1' registered, '2' registered, and SQL's fence has to name it still,
 --        the incarnation before one that is not registered ('' none, or it had more)}
 --        {'contended'}: SQL has replaced this one, too, and the one before less than a minute ago
--- Guards R17 (missing control, or a replid that tells of forgetting: a new incarnation; a replaced one never comes back)
+-- Guards R17 (missing control, or a replid that shows forgetting: a new incarnation; a replaced one never comes back)
 
 local MINUTE = 60000000
 

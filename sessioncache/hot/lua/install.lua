@@ -30,13 +30,13 @@ call('PEXPIRE', KEYS[2], ARGV[2])
 local v = ARGV[4] ~= '' and rev_number(call('HGET', KEYS[2], 'v') or ZERO) or 0
 if v > 0 and v < now() - 86400000000 then call('HSET', KEYS[2], 'v', call('HGET', KEYS[2], 'r')) end
 if string.sub(member, 1, 1) == 's' and has_dirty_namespaces(base, string.sub(member, 2)) then call('PERSIST', KEYS[2]) end
--- Of an erased user no name is kept, and nothing after nothing new is let in: then it is read anew, with the name.
+-- Of an erased user no name is kept, and nothing for longer than writes are refused: then it is read anew, with the name.
 local erased = string.sub(member, 1, 1) == 'u' and erased_until(base, string.sub(member, 2))
 if erased then
   call('HDEL', KEYS[2], 'w')
   call('PEXPIREAT', KEYS[2], math.floor(erased / 1000) - 1)
 end
--- What is forked has all namespaces: whoever lists them is told that there may be one more.  Never the birth again, hence above r.
+-- What is forked has all namespaces: whoever lists them learns that there may be one more.  Never the birth again, hence above r.
 local host = base .. 'h:s' .. (ARGV[4] ~= '' and ARGV[4] or string.sub(member, 2))
 if ARGV[4] ~= '' then call('SADD', base .. 'spaces', member) end
 if ARGV[4] ~= '' or string.sub(member, 1, 1) == 's' then

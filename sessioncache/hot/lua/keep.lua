@@ -14,7 +14,7 @@ for i = 1, #KEYS, 2 do
   -- Never gives a time to live to a hash that has none, and never shortens one (of a tombstone).
   if left >= 0 and left < tonumber(ttl) then
     local base, member = names(KEYS[i], key)
-    -- What was read of an erased user stays no longer than nothing new is let in (install.lua).
+    -- What was read of an erased user stays no longer than writes are refused (install.lua).
     if kind ~= 'u' or not erased_until(base, string.sub(member, 2)) then call('PEXPIRE', key, ttl) end
   end
 end

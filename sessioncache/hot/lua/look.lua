@@ -3,10 +3,10 @@
 -- Tells what hashes hold that are to be revalidated, a part at a time: of entries the revision and the size, not the value.
 --
 -- KEYS   control of the bucket, hashes of scopes
--- ARGV   number of entries of each that were told before, then a token per scope
--- Reply  per scope: {'ok', number of entries told by now, of all entries, microseconds now, {value or false per field of NAMES},
+-- ARGV   number of entries of each that were returned before, then a token per scope
+-- Reply  per scope: {'ok', number of entries returned by now, of all entries, microseconds now, {value or false per field of NAMES},
 --        {mark, ...}, {field, revision and bytes of JSON (none: deleted), ...}}; marks come with the first part only
---        {'later'}: enough was told already; ask again.  {'retry'} (the token is lost) {'register', 1}
+--        {'later'}: enough was returned already; ask again.  {'retry'} (the token is lost) {'register', 1}
 -- Guards R17, R13 (under the token), and that no script takes long: a part holds 1,000 entries and half a MiB at most, and one
 --        more, and no scope is begun after as many
 

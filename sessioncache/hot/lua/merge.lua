@@ -39,7 +39,7 @@ end
 in_chunks('HSET', hash, sets)
 in_chunks('HDEL', hash, gone)
 in_chunks('SREM', dirty, unmarks)
-if #unmarks > 0 and call('EXISTS', base .. 'dead') == 1 then -- R10: what SQL has settled needs no letter
+if #unmarks > 0 and call('EXISTS', base .. 'dead') == 1 then -- R10: what SQL has settled needs no dead letter
   local letters = {}
   for i, name in ipairs(unmarks) do letters[i] = member .. name end
   in_chunks('HDEL', base .. 'dead', letters)
@@ -72,7 +72,7 @@ elseif is_above(flushed, h[4] or ZERO) then
   fields[#fields + 1] = 'f'
   fields[#fields + 1] = flushed
 end
-if is_replaced == '1' then -- R2: whoever relies on the values as they were is told
+if is_replaced == '1' then -- R2: whoever relies on the values as they were is refused
   fields[#fields + 1] = 'v'
   fields[#fields + 1] = revision
 end

@@ -3,9 +3,9 @@
 -- Tells how a bucket fares, at a cost that grows neither with its dirt nor with what its control holds.  Changes nothing.
 --
 -- KEYS   control of the bucket
--- ARGV   scopes of which the dirty fields are counted, letters that are looked at
+-- ARGV   scopes of which the dirty fields are counted, dead letters that are read
 -- Reply  {incarnation ('' none), '1' if SQL is known to know it, dirty scopes, scopes counted, their dirty entries,
---        since when the oldest dirt waits (microseconds, 0 none), dead letters, {counter, value, ...},
+--        since when the oldest dirty scope waits (microseconds, 0 none), dead letters, {counter, value, ...},
 --        '1' if Redis had forgotten something when the incarnation was made}
 -- Guards R15 (works when memory is full), R17 (also where the bucket has to be registered first)
 
@@ -52,7 +52,7 @@ local function dirt()
   return scopes, #some, entries
 end
 
--- R10: letters, and what the database refused less often than makes one.  Where there are many, these count too.
+-- R10: dead letters, and what the database refused less often than makes one.  Where there are many, these count too.
 local function letters()
   local all = call('HLEN', base .. 'dead')
   if all == 0 or all > most_letters then return all end

@@ -16,14 +16,14 @@
 --   P:{b}:temp:ID             hash    temp: keys of a session
 --   P:{b}:ns:ID               set     MEMBER of the dirty namespaces of a session
 --   P:{b}:spaces              set     MEMBER of the namespaces that are hot, and of some that were: who erases a user finds them here
---   P:{b}:erased              hash    user scope's id -> until when nothing of an erased user is let in (microseconds)
---   P:{b}:ops:0, ops:1        hash    operation ids of calls, in two generations, with their replies (see `remember`)
+--   P:{b}:erased              hash    user scope's id -> until when writes of an erased user are refused (microseconds)
+--   P:{b}:ops:0, ops:1        hash    idempotency keys of calls, in two generations, with their replies (see `remember`)
 --   P:{b}:dead                hash    MEMBER and field ('!' for the head) -> refused revision, dead, attempts, when, reason
 --   P:{b}:p:MEMBER:NAME       hash    what is stored in pieces of a scope before it is there (stage.lua, gather.lua), with a TTL
 --   P:{b}:p:MEMBER:NAME:d     set     the marks that it will have (gather.lua), with a TTL
 --   P:{b}:pieces              zset    id of a user, MEMBER:NAME of what is stored in pieces -> until when it may lie there (microseconds); has
 --                                     no TTL, so that an eviction takes no entry before its pieces
--- Channels: P:{b}:w:MEMBER    of a scope, P:{b}:w of all scopes of the bucket; what is said is told at `announce`
+-- Channels: P:{b}:w:MEMBER    of a scope, P:{b}:w of all scopes of the bucket; for the messages see `announce`
 --
 -- Fields of a scope: '=' .. key holds nine digits of revision and the text (none: deleted): JSON, behind a date if its caller
 -- gave one ('@' and nine digits of microseconds).  Head fields:
@@ -32,7 +32,7 @@
 --   n living keys    z bytes of values  v revision of the values  h revision of the head  u updated
 --   o org  a app  w user  s session id  t title  m messages  k tokens  q forked from (t, m, k and q absent: '' or 0)
 --   d id of the session's scope  g namespace (of a namespace, whose b is the birth of its session)
---   e revision of the last write to temp: keys alone  j when it was last noted to be in use, beside u (of a session)
+--   e revision of the last write to temp: keys alone  j when it was last recorded to be in use, beside u (of a session)
 --   l another one as soon as there may be one more namespace; as long as it is b there never was one (of a session)
 -- A clear keeps the head fields that it knows (`wipe` in writing.lua), and nothing else.
 -- '!' in the set of dirty fields stands for the head.
@@ -134,7 +134,7 @@ local function was_promoted()
   return not string.find(replication(), 'master_replid2:' .. string.rep('0', 40), 1, true)
 end
 
--- R17: whether Redis has forgotten nothing since its replid and origin were noted: the first replica that attaches changes the replid,
+-- R17: whether Redis has forgotten nothing since its replid and origin were recorded: the first replica that attaches changes the replid,
 -- too, and so does the freeing of the backlog.
 local function has_all(noted, run, fed)
   if noted == replid() then return true end
@@ -149,7 +149,7 @@ local function at_replica()
   return not string.find(replication(), 'role:master', 1, true)
 end
 
--- R17: the incarnation of a bucket that SQL knows, its flush delay and its generation of operation ids;
+-- R17: the incarnation of a bucket that SQL knows, its flush delay and its generation of idempotency keys;
 -- nil: the caller has to register it first.
 local entered = {}
 local function enter(ctl)
@@ -196,7 +196,7 @@ local function leave_unflushed(base, member, parents)
   for _, place in ipairs({1, 3, 4, 5}) do call('ZREM', unflushed_index(base, place, parents), member) end
 end
 
--- Tells workers that a bucket has dirt.  A server that refuses to tell (an access list without channels) must not undo or cut short
+-- Notifies workers that a bucket is dirty.  A server that refuses to publish (an access list without channels) must not undo or cut short
 -- what the script does: workers sweep all buckets now and then.
 local function wake(base)
   redis.pcall('PUBLISH', string.match(base, '^(.*):{') .. ':wake', base)
@@ -226,7 +226,7 @@ local MOST_TOLD = 1000 -- keys that one announcement names
 -- Tells whoever watches a scope what happened: 'w' fields of it were written, 't' temp: keys of the session were, 'x' the session is
 -- gone, '?' it may be another than it was.  `before`: its revision until now; `fields`: nil where they are too many to be named.  The
 -- incarnation tells the scope from that of another installation in another database of this server, which has the same channel.  A
--- server that refuses to tell must not undo a write.
+-- server that refuses to publish must not undo a write.
 local function announce(channel, what, revision, before, inc, fields)
   local told = fields and #fields <= MOST_TOLD and table.concat(fields, '\0') or '*'
   redis.pcall('SPUBLISH', channel, what .. revision .. before .. inc .. '|' .. told)
@@ -239,7 +239,7 @@ local function holds_token(ctl, member, inc, token)
 end
 
 -- R10: which of some dirty fields the database refused at the revision that they have ('1' for good: dead letters; '.' ever), and that
--- revision; nil: it refused nothing in this bucket.  Only of those with a letter the value is looked at: all of a scope's are large.
+-- revision; nil: it refused nothing in this bucket.  Only of those with a dead letter the value is read: all of a scope's are large.
 local function letters_of(base, member, fields, kind)
   local letters, hash = base .. 'dead', base .. 'h:' .. member
   if call('EXISTS', letters) == 0 then return nil end
@@ -260,7 +260,7 @@ local function letters_of(base, member, fields, kind)
   return dead
 end
 
--- R10: the revision for which a letter on a head ('!') holds: that of a session's head, of any write to another scope.
+-- R10: the revision for which a dead letter on a head ('!') holds: that of a session's head, of any write to another scope.
 local function head_version(base, member)
   return call('HGET', base .. 'h:' .. member, string.byte(member) == 115 and 'h' or 'r')
 end
@@ -343,7 +343,7 @@ local function let_go(base, session, member, ttl)
   end
 end
 
--- Drops the marks of a scope, and the letters (R10) of its entries, which are all marked.
+-- Drops the marks of a scope, and the dead letters (R10) of its entries, which are all marked.
 local function drop_marks(base, member)
   if call('EXISTS', base .. 'dead') == 1 then
     local letters = {}
@@ -355,7 +355,7 @@ local function drop_marks(base, member)
   call('UNLINK', base .. 'd:' .. member)
 end
 
--- Drops a scope that nobody can reach any more, with its marks, claim and letters.  `ttl`: milliseconds that the session
+-- Drops a scope that nobody can reach any more, with its marks, claim and dead letters.  `ttl`: milliseconds that the session
 -- of a namespace stays if it is clean.
 local function drop_scope(ctl, base, member, ttl)
   local session = call('HGET', base .. 'h:' .. member, 'd')
@@ -380,15 +380,15 @@ local function unpin(base, member, hash, ttl)
   if session then let_go(base, session, member, ttl) end
 end
 
--- Until when nothing of a user is let in, since all that there was is being erased; nil: it is.
+-- Until when writes of a user are refused, since the user is being erased; nil: they are not.
 -- A date absurdly far ahead is none.
 local function erased_until(base, user)
   local till = tonumber(call('HGET', base .. 'erased', user) or 0)
   if till > now() and till < now() + 3600000000 then return till end
 end
 
--- R14: notes for an erasure whose pieces (MEMBER:NAME) are about to lie there, for so many milliseconds: nothing else tells of them.
--- What has expired goes from the index with the next one of the bucket that is noted.
+-- R14: records for an erasure whose pieces (MEMBER:NAME) are about to be stored, for so many milliseconds: nothing else names them.
+-- What has expired leaves the index when the next one of the bucket is recorded.
 local function note_pieces(base, user, pieces, stays)
   call('ZREMRANGEBYSCORE', base .. 'pieces', '-inf', string.format('%.0f', now()))
   call('ZADD', base .. 'pieces', string.format('%.0f', now() + tonumber(stays) * 1000), user .. pieces)
@@ -413,8 +413,8 @@ end
 
 -- R4: remembers a call and its reply (a table, or its JSON), which holds no value of an entry but the number that an increment led
 -- to, for at least `lifetime` microseconds, however the clock is set meanwhile.  Two generations take turns, and the older one goes
--- only when the newer one is as old as `lifetime`.  The control hash tells which is the newer, when it was looked at last, and its age
--- then.  Once a second it is looked at, and what has passed since counts for 5 s at most, since the clock may have been set: so no
+-- only when the newer one is as old as `lifetime`.  The control hash has which is the newer, when it was last read, and its age
+-- then.  Once a second it is read, and what has passed since counts for 5 s at most, since the clock may have been set: so no
 -- step makes it older than it is by more, and where a bucket is hardly written to it grows old by calls.
 local function remember(ctl, base, op, ops, lifetime, reply)
   if op == '' then return end

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- include: prelude
--- Reads scopes in one atomic step, whole or some fields, and tells whether their time to live is to be renewed (keep.lua).
+-- Reads scopes in one atomic step, whole or some fields, and answers whether their time to live is to be renewed (keep.lua).
 --
 -- KEYS   per part: control of its bucket, hash of its scope (of a temp: part: the temp hash; the session's part is first then,
 --        and before those of its namespaces)
@@ -10,7 +10,7 @@
 --        1 in place of a part whose version, incarnation and scope revision, is the one held; 'renew' in place of 'ok'
 --        where a time to live is to be renewed;
 --        {'register', part} {'revalidate', part} {'cold', part...} {'gone'}; READONLY at a replica
--- Guards R5 (birth, tombstone; a namespace is of one life), R12 (wholly hot or cold), R15 (works while no writes are let in), R17
+-- Guards R5 (birth, tombstone; a namespace is of one life), R12 (wholly hot or cold), R15 (works while writes are refused), R17
 
 -- What Lua would hold Redis up for long with, where plain commands bring it in a part of the time.
 local large = false

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Notes what this Redis is set up with, where nothing has been noted yet, in one step.
+-- Records what this Redis is set up with, if nothing is recorded yet, in one step.
 --
 -- KEYS   the record
 -- ARGV   names and values
--- Reply  all names and values that are noted now
+-- Reply  all names and values that are recorded now
 -- Guards R15 (whoever starts while memory is full can read, delete and flush)
 
 if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('HSET', KEYS[1], unpack(ARGV)) end

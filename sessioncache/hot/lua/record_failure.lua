@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- include: prelude
--- Notes that the database refused an entry, or a head, as data; after enough attempts it is a dead letter.
+-- Records that the database refused an entry, or a head, as data; after enough attempts it is a dead letter.
 --
 -- KEYS   control of the bucket, hash of the scope
 -- ARGV   field ('!' for the head), revision that was refused (of a head: the scope revision at the reading), attempts that make
---        a letter, reason.  The head of a namespace is its record in SQL
+--        a dead letter, reason.  The head of a namespace is its record in SQL
 -- Reply  {'ok', attempts so far, whether it is dead}: 0 attempts when it has been written again since, or is not to be flushed any more:
 --        another worker flushed it meanwhile
 -- Guards R10 (what is refused is set apart; it stays dirty and pinned; with a session's head all of its namespaces)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- include: prelude
--- Notes that SQL's fence names the bucket's incarnation: from now on it may be worked under.
+-- Records that SQL's fence names the bucket's incarnation: from now on it may be used.
 --
 -- KEYS   control of the bucket
 -- ARGV   the incarnation that was registered ('': the one that there is, if SQL has ever known it: SQL is away),

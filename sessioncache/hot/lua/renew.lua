@@ -3,7 +3,7 @@
 -- Moves the due time of claimed scopes: a worker that works long renews its lease, one that failed backs off or gives back.
 --
 -- KEYS   control of the bucket
--- ARGV   worker, microseconds from now (0: others may have them at once, and are told so), member...
+-- ARGV   worker, microseconds from now (0: others may have them at once, and are notified), member...
 -- Reply  {'ok', how many of them this worker still holds}
 -- Guards R9 (only the holder's claims), R15
 

@@ -4,7 +4,7 @@
 --
 -- KEYS   control of the bucket, hash of the scope
 -- ARGV   field ('!' for the head)
--- Reply  {'ok', whether there was a letter}
+-- Reply  {'ok', whether there was a dead letter}
 -- Guards R10 (retried on command, and by itself now and then)
 
 local base, member = names(KEYS[1], KEYS[2])

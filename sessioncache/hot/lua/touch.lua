@@ -1,6 +1,6 @@
 #!lua
 -- include: prelude writing
--- Counts messages and tokens of a session, gives it a title, and notes that it is in use; changes no value.
+-- Counts messages and tokens of a session, gives it a title, and records that it is in use; changes no value.
 --
 -- KEYS   control of the bucket, hash of the session
 -- ARGV   the eight of write.lua; messages, tokens to add; '1': the title replaces the one there is, '' only where there is none;

@@ -4,7 +4,7 @@
 -- trace of their own.  Neither revision nor time of its values moves; SQL gets the head anew.
 --
 -- KEYS   control of the bucket, hash of the session
--- ARGV   birth, parents (see mark), microseconds for which a note is good
+-- ARGV   birth, parents (see mark), microseconds for which a record of use is good
 -- Reply  {'ok', microseconds now} {'register', 1} {'revalidate', 1} {'cold', 1} {'gone'}
 -- Guards R5 (birth, tombstone), R12, R15 (dirty is pinned), R17
 

@@ -51,7 +51,7 @@ for i = 1, #parts do
   elseif p.changed then write_scope(p, revision) end
 end
 if within and not parts[1].changed then write_head(parts[1], revision, {}) end
-if more then -- Whoever has listed the namespaces is told: l may be ahead of the revision where the clock is behind (install.lua).
+if more then -- Whoever has listed the namespaces learns of it: l may be ahead of the revision where the clock is behind (install.lua).
   local l = call('HGET', parts[1].hash, 'l') or ZERO
   call('HSET', parts[1].hash, 'l', is_above(revision, l) and revision or rev_digits(rev_number(l) + 1))
 end

@@ -3,7 +3,7 @@
 
 -- ARGV[1..4]: most keys and most bytes of a scope, most bytes of a value, seconds a temp hash lives
 local LIMIT_KEYS, LIMIT_BYTES, LIMIT_VALUE, TEMP_TTL = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
--- ARGV[5..7]: operation id ('' none), incarnation under which it may be applied, microseconds for which it is remembered
+-- ARGV[5..7]: idempotency key ('' none), incarnation under which it may be applied, microseconds for which it is remembered
 local OPERATION, UNDER, LIFETIME = ARGV[5], ARGV[6], tonumber(ARGV[7])
 -- ARGV[8]: token of the run lease that the writer must hold ('' none)
 local LEASE = ARGV[8]
@@ -80,7 +80,7 @@ local function put(p, field, text, e)
   marks[#marks + 1] = field
 end
 
--- Clears a scope, without touching its entries (R14: last cleared tells that they are dead); the number of those that lived.
+-- Clears a scope, without touching its entries (R14: they are dead by last cleared); the number of those that lived.
 local function clear(p)
   local n = p.n
   if n > 0 then p.wiped, p.values, p.marks, p.n, p.z = true, {}, {'!'}, 0, 0 end
@@ -134,7 +134,7 @@ local function operate(p, number, code, text, expected)
   p.results[number] = result
 end
 
--- R4: a call with an operation id is applied once, and only under the incarnation that its sender knew.
+-- R4: a call with an idempotency key is applied once, and only under the incarnation that its sender knew.
 local function applied_before(first)
   local inc, _, ops = enter(first.ctl)
   if not inc then return {'register', 1} end
@@ -292,7 +292,7 @@ local function write_scope(p, revision, head)
   announce(p.base .. 'w:' .. p.member, 'w', revision, p.v or ZERO, p.inc, told)
 end
 
--- Adds to a head the fields that tell something; the names of the others, which are not kept: each takes 50 bytes or more.
+-- Adds to a head the fields that are not empty; the names of the others, which are not kept: each takes 50 bytes or more.
 local function add_told(head, fields)
   local without = {}
   for i = 1, #fields, 2 do
