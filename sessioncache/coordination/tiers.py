@@ -99,6 +99,7 @@ class Tiers:
 
         ConfigurationError in a forked child, and on another event loop than that of the first call.
         """
+        # Before anything is sent: a forked child would read its parent's replies.
         self.loop_guard.check()
         with within(self.settings.timeout):
             try:

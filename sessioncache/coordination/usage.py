@@ -82,6 +82,7 @@ class Usage:
         """Read from time to time how long apps keep their sessions: other processes may set it."""
         if monotonic() >= self._learn_from:
             self._learn_from = monotonic() + _LEARN_AGAIN
+            # Beside the call that noticed it, which need not wait for SQL.
             self._learning = asyncio.ensure_future(self._learn())
 
     async def _learn(self) -> None:

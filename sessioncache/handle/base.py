@@ -104,6 +104,7 @@ class Handle(ABC):
         if self._lease:
             raise ConfigurationError("a run lease stays with the process that took it: take one here")
         other = copy(self)
+        # A copy: each process continues from what was known at the fork, and must not see the other's later calls.
         other._known = self._known.copy()
         other._tiers, other._open_unflushed, other._unflushed = tiers, open_unflushed, writes
         return other
@@ -251,6 +252,7 @@ class Handle(ABC):
             raise self.gone() from None
         if take is not None:
             take(outcome)
+        # For retention: a reading, `temp:` keys and shared keys leave no time in the session's head by themselves.
         if self._in_use is not None and self._tiers.usage.needed:
             await self._in_use.note(self._tiers)
         return outcome
@@ -355,6 +357,7 @@ class Handle(ABC):
         """Change one key; the result of its operation."""
         scope, name = self._split(key)
         changes = {scope: [Operation(code, name, text)]}
+        # One time-out for all attempts: another writer may be faster any number of times.
         with within(self._tiers.settings.timeout):
             outcome, sent = await self._change_exactly(key, changes, by)
         written = self._accepted(outcome, changes)
@@ -370,6 +373,7 @@ class Handle(ABC):
         """
         ((scope, (operation,)),) = changes.items()
         outcome, text = await self._try_write(changes), operation.text
+        # Stale: somebody wrote the key after it was read for the sum, so that Lua is asked again from the start.
         while isinstance(outcome, Refused) and outcome.why in ("compute", "stale"):
             again, text = changes, operation.text
             if outcome.why == "compute":
@@ -392,6 +396,7 @@ class Handle(ABC):
         adds, pressure, hot = not only_deletes(sent), self._tiers.back_pressure, self._tiers.hot
 
         async def attempt() -> Written | Refused:
+            # R18: what only deletes makes room, and is admitted under back-pressure, too.
             if adds and not pressure.is_low:
                 await pressure.admit()
             return await hot.write(sent, self._lease)
@@ -400,6 +405,7 @@ class Handle(ABC):
             if isinstance(outcome, Written):
                 self._note(parts, outcome, began)
 
+        # Before the call: whatever other calls record from now on may be newer than what this one brings.
         began = self._known.begin()
         try:
             return await self._call(attempt, take)
@@ -442,6 +448,7 @@ class Handle(ABC):
             if code == Code.CLEAR:
                 known.clear(began, scope, done, revision)
             else:
+                # Only increments and appends return a text: what they made of the value that was there.
                 text = result if result and isinstance(result, bytes) else given
                 known.write(began, scope, self._full(scope, key), revision, None if code == Code.DELETE else text)
         known.advance(scope, done, revision)

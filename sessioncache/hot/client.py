@@ -75,6 +75,7 @@ class HotClient:
         URL."""
         check_url(url)
         try:
+            # R4: no retries of the client, which could apply a write twice.
             client = Redis.from_url(
                 url, retry=Retry(NoBackoff(), 0), socket_timeout=None, socket_connect_timeout=connect_timeout
             )
@@ -263,6 +264,7 @@ class HotClient:
         ConfigurationError where it needs another URL or more rights, else HotTierUnavailableError.
         """
         connection: AbstractConnection = self.client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+        # R4, also for a client of the caller's, whose own settings may ask for retries.
         connection.retry = Retry(NoBackoff(), 0)
         try:
             async with asyncio.timeout_at(attempt_deadline()):

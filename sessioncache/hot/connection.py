@@ -169,6 +169,7 @@ class SharedConnection(asyncio.Protocol):
             exchange.sent = True
         self._waiting.extend(going)
         if going:
+            # In one write, so that many small calls cost one system call.
             self._transport.writelines([command for exchange in going for command in exchange.commands])
             self._unsent = self._transport.get_write_buffer_size()
 
@@ -239,6 +240,7 @@ class SharedConnection(asyncio.Protocol):
                     self._end(exchange)
                     if not exchange.answer.done():
                         exchange.answer.set_result(exchange.replies)
+        # What follows could not be matched to its call any more.
         except InvalidResponse:
             self.close()
         self._note_rest(len(data), now, is_whole=is_whole)

@@ -94,6 +94,7 @@ class Idempotency:
                 # What was done under an older incarnation is not remembered under a new one, registered or not.
                 if reply is None or reply[0] in (b"incarnation", b"register"):
                     raise _unknown() from error
+            # A repeat of a call that was applied: its result is not remembered, and cannot be read again as it was.
             if reply[0] == b"applied":
                 raise OutcomeUnknownError("the write was applied, but its result is not known any more: read it")
             if reply[0] != b"incarnation":

@@ -218,6 +218,7 @@ def _pulse(now: int, buckets: Sequence[_Bucket], workers: Sequence[WorkerSample]
         dirty_scopes=sum(bucket.dirty for bucket in buckets),
         dirty_entries=sum(bucket.all_entries for bucket in buckets),
         exact=all(bucket.counted == bucket.dirty for bucket in buckets),
+        # Never negative: the clock of Redis may have been set back.
         oldest_age=None if oldest is None else max(0.0, (now - oldest) / 1_000_000),
         dead_letters=sum(bucket.dead for bucket in buckets),
         rows=counters["rows"],

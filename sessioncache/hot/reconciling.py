@@ -178,6 +178,7 @@ class _Reconciler:
 
     def run(self, *, anew: bool) -> Merged:
         made, head = self.made, self.stored.head
+        # R14: a session that Redis brought back from an older file, long after its tombstone was purged.
         if self._is_purged_session():
             made.drop = True
             return made
@@ -295,6 +296,7 @@ class _Reconciler:
                 self._take(name, row, held)
             else:
                 self._keep(name, held)
+        # From here on only one tier has the entry: the revisions at the top of this module decide.
         elif held and self._was_purged(held):
             self._drop(name)
             self.made.replaced = True

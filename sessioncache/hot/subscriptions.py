@@ -182,6 +182,7 @@ class Listener:
             with suppress(RedisError, OSError):  # the next connection subscribes to all
                 await self._send(b"SSUBSCRIBE", sink.channels - self._confirmed)
         for confirmation in waited:
+            # Shared by all who wait for the channel: the cancellation of one of them must not end it.
             await asyncio.shield(confirmation)
 
     async def _send(self, command: bytes, channels: Iterable[bytes]) -> None:
@@ -218,6 +219,7 @@ class Listener:
                 if not self._sinks:
                     self._needed.clear()
                     self._problem = None
+                # At random, so that many processes do not connect at the same moment after a failover.
                 await asyncio.sleep(random.uniform(*_PAUSE))
         finally:
             self._end()
@@ -275,6 +277,7 @@ class Listener:
 
     async def _take(self, message: Any) -> None:
         if not isinstance(message, list) or len(message) < 3:
+            # No announcement, hence the answer to a PING, or to a question for the role.
             self._answered()
             if isinstance(message, bytes) and parse_info(message).get("role", "master") != "master":
                 raise OSError("the server has become a replica")
@@ -307,6 +310,7 @@ class Listener:
         for sink in sinks:
             sink.heard(channel, payload)
         if not sinks:
+            # Sinks are held weakly: the last one has gone without a word.
             await self._leave([channel])
 
     async def _tidy(self) -> None:
@@ -331,6 +335,7 @@ class Listener:
         connection, self._connection = self._connection, None
         self._leaving = None
         self._confirmed.clear()
+        # Whoever waits for an answer is released: the next connection reports the interruption.
         while self._pings:
             self._answered()
         if connection is not None:

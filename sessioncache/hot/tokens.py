@@ -30,6 +30,7 @@ class Kept:
         self._renewing: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
+        # A timer first: most loadings end before the first renewal, and need no task.
         self._timer = asyncio.get_running_loop().call_later(_EVERY, self._begin)
         return self
 
