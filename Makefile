@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
+LOWEST := .venv-lowest
 INPUTS := pyproject.toml constraints.txt
 # Most tests wait for servers and processes: three at a time keep two cores busy. Files go in order, the small ones last.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
@@ -12,7 +13,7 @@ NEWCOMER := tests/unit tests/packaging/test_shape.py tests/packaging/test_layers
 	tests/conformance/test_memory.py tests/conformance/test_valkey_sqlite.py tests/client/test_sessions.py \
 	tests/client/test_concurrency.py tests/client/test_leases.py tests/client/test_namespaces.py tests/races/test_flush.py
 
-.PHONY: demo quick test test-full lint bench bench-others bench-full bench-peers chaos mutants docs
+.PHONY: demo quick test test-full test-lowest lint bench bench-others bench-full bench-peers chaos mutants docs
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/demo.stamp
@@ -33,6 +34,11 @@ test: $(VENV)/dev.stamp
 test-full: lint
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not slow and not alone"
 	$(BIN)/pytest -m "alone or slow"
+
+# With the lowest versions of dependencies that pyproject.toml declares.
+test-lowest: $(LOWEST)/lowest.stamp
+	$(LOWEST)/bin/python -m pytest -n 2 --from-packages -m "not slow and not alone" --ignore tests/unit/test_benchmark_upserts.py \
+		tests/unit tests/conformance/test_valkey_sqlite.py tests/tool/test_mcp.py tests/client/test_sessions.py
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check
@@ -82,6 +88,13 @@ $(VENV)/demo.stamp: $(INPUTS) $(BIN)/python
 $(VENV)/dev.stamp: $(INPUTS) $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	@touch $@ $(VENV)/demo.stamp
+
+$(LOWEST)/lowest.stamp: pyproject.toml tests/floors.py $(BIN)/python
+	$(BIN)/python -m venv --clear $(LOWEST)
+	$(BIN)/python -m tests.floors > $(LOWEST)/floors.txt
+	$(LOWEST)/bin/python -m pip install --quiet -c $(LOWEST)/floors.txt -e ".[embedded,sqlite,postgres,mcp,testing]" \
+		"fakeredis[lua]" hypothesis pytest-timeout pytest-xdist
+	@touch $@
 
 $(PEERS)/peers.stamp: benchmarks/peers/requirements.txt pyproject.toml $(BIN)/python
 	$(BIN)/python -m venv --clear $(PEERS)
