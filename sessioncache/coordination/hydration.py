@@ -63,8 +63,8 @@ class Hydrator:
 
     def __init__(self, hot: HotTier, durable: DurableTier, fencing: Fencing) -> None:
         self._hot = hot
-        self._readings = ReadCoalescing(durable)
-        self._registrar = fencing
+        self._coalescing = ReadCoalescing(durable)
+        self._fencing = fencing
         self._loadings = Loadings()
 
     async def hydrate(self, places: Sequence[Place]) -> None:
@@ -122,13 +122,13 @@ class Hydrator:
             # R13: renewed as long as SQL works, so that a slow loader is not overtaken by the next one.
             with self._hot.kept(place, token):
                 with progress.asking_sql():
-                    stored = await self._readings.read(place.ref, taken.incarnation.decode())
+                    stored = await self._coalescing.read(place.ref, taken.incarnation.decode())
                 yield Found(token, stored, taken.birth)
             is_used = True
         # SQL names another incarnation than the token bears: this one has to be registered first.
         except FencedOff as fenced:
             with progress.asking_sql():
-                await self._registrar.register(fenced.buckets)
+                await self._fencing.register(fenced.buckets)
             yield None
         except TokenLost:
             pass
@@ -157,7 +157,7 @@ class Hydrator:
     async def aclose(self) -> None:
         """Cancel what is under way."""
         await self._loadings.aclose()
-        await self._readings.aclose()
+        await self._coalescing.aclose()
 
     async def _install(self, place: Place, found: Found) -> None:
         stored = found.stored

@@ -46,7 +46,7 @@ class Revalidator:
     def __init__(self, merging: Merging, durable: DurableTier, fencing: Fencing, backlog: Backlog) -> None:
         self._merging = merging
         self._durable = durable
-        self._registrar = fencing
+        self._fencing = fencing
         self._backlog = backlog
         self._loadings = Loadings()
 
@@ -131,7 +131,7 @@ class Revalidator:
         # Some of these buckets have another incarnation in SQL: they are registered, and the callers try again.
         except FencedOff as fenced:
             with progress.asking_sql():
-                await self._registrar.register(fenced.buckets)
+                await self._fencing.register(fenced.buckets)
         finally:
             # Tokens of what was not settled are given back, so that nobody has to wait for them to expire.
             unused = [one for one in taken if not isinstance(settled.get(one.place.hash), int)]

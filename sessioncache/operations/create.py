@@ -43,7 +43,7 @@ class Creation:
         self._places = places
         self._title = check_title(title)
         self._parts = _parts(places, state)
-        self._vacancy = IdReservation(tiers, places.session, generated=generated)
+        self._reservation = IdReservation(tiers, places.session, generated=generated)
 
     async def run(self, handle_of: Callable[[Mapping[KeyScope, Part], Written], Session]) -> Session:
         """Create it; the handle that `handle_of` makes of the write.  SessionExistsError."""
@@ -56,7 +56,7 @@ class Creation:
                 f"there is a session {ref.session!r} of this user already; nothing was changed", session_id=ref.session
             ) from None
         finally:
-            await self._vacancy.end(is_filled=isinstance(outcome, Written))
+            await self._reservation.end(is_filled=isinstance(outcome, Written))
         if isinstance(outcome, Refused):
             raise_refusal(outcome.why)
             raise LimitExceededError(f"the initial state is too large ({outcome.detail}); nothing was created")
@@ -81,7 +81,7 @@ class Creation:
         await self._tiers.back_pressure.admit()
         head = Head(ref.org, ref.app, ref.user, ref.session, revision=0, title=self._title)
         whole = [self._places.by_scope[scope] for scope in _SHARED]
-        return await self._vacancy.fill(
+        return await self._reservation.fill(
             lambda token, known: self._tiers.large_creates.create(parts, head, token=token, known=known, whole=whole)
         )
 

@@ -34,7 +34,7 @@ class Forker:
         ref = parent.ref
         name = new_session_id() if new_id is None else check_name("a session id", new_id)
         self.child = tiers.layout.place(session_ref(tiers.settings.buckets, ref.org, ref.app, ref.user, name))
-        self._vacancy = IdReservation(tiers, self.child, generated=new_id is None)
+        self._reservation = IdReservation(tiers, self.child, generated=new_id is None)
         n, place = tiers.settings.buckets, tiers.layout.place
         # No session is created whose state could not be read.
         self._shared = [place(user_ref(n, ref.org, ref.app, ref.user)), place(app_ref(n, ref.org, ref.app))]
@@ -58,7 +58,7 @@ class Forker:
                 f"there is a session {name!r} of this user already; nothing was changed", session_id=name
             ) from None
         finally:
-            await self._vacancy.end(is_filled=isinstance(outcome, Written))
+            await self._reservation.end(is_filled=isinstance(outcome, Written))
         if isinstance(outcome, Refused):
             raise_refusal(outcome.why)
         assert isinstance(outcome, Written)
@@ -72,7 +72,7 @@ class Forker:
             self._namespaces = sorted({*stored, *spaces.dirty})
             check_fork(len(self._namespaces))
             try:
-                return await self._vacancy.fill(partial(self._fork, spaces))
+                return await self._reservation.fill(partial(self._fork, spaces))
             except MoreNamespaces:
                 continue
 

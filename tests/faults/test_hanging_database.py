@@ -30,9 +30,9 @@ async def test_r9_a_worker_whose_database_hangs_holds_no_claims_for_ever(
         server.pause()
         try:
             await made.set("a", 2)
-            await wait_until_async(lambda: len(worker.flusher.holdings), 20, "the write is claimed")
+            await wait_until_async(lambda: len(worker.flusher.held_claims), 20, "the write is claimed")
             await wait_until_async(lambda: SQL in worker._outages, 40, "the worker gives up")
-            await wait_until_async(lambda: not len(worker.flusher.holdings), 20, "and holds nothing")
+            await wait_until_async(lambda: not len(worker.flusher.held_claims), 20, "and holds nothing")
         finally:
             server.resume()
         await made.flush(stretched(20))

@@ -63,7 +63,7 @@ async def test_r9_a_worker_of_a_program_ends_within_its_grace_time_too(
         await cache.flush(30)
         server.pause()
         await made.set("a", 1)
-        await wait_until_async(lambda: len(worker.flusher.holdings) > 0, 20, "the worker has claimed it")
+        await wait_until_async(lambda: len(worker.flusher.held_claims) > 0, 20, "the worker has claimed it")
         worker.stop()
         async with asyncio.timeout(GRACE):
             await task

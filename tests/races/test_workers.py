@@ -168,9 +168,9 @@ class Interruption:
     def __init__(self, worker: FlushWorker, bucket: int, act: Callable[[], Awaitable[object]]) -> None:
         self._bucket, self._act, self.done = bucket, act, False
         self._heard = asyncio.Event()
-        self._claim, self._announce = worker._tiers.backlog.claim, worker._agenda.announce
+        self._claim, self._announce = worker._tiers.backlog.claim, worker._schedule.announce
         worker._tiers.backlog.claim = self.claim  # type: ignore[method-assign]
-        worker._agenda.announce = self.announce  # type: ignore[method-assign]
+        worker._schedule.announce = self.announce  # type: ignore[method-assign]
 
     async def claim(self, buckets: Sequence[int], *args: Any, **named: Any) -> dict[int, Claims | None]:
         """The look, and what happens before its result is used."""
@@ -204,4 +204,4 @@ async def test_after_a_batch_that_failed_no_other_one_is_begun(urls: Urls) -> No
         with pytest.raises(DurableTierUnavailableError):
             await worker.flush_once()
         assert 0 < begun <= worker._tiers.durable.writers
-        assert worker.flusher._pace.rows < 200, "the next ones are smaller"
+        assert worker.flusher._batch_size.rows < 200, "the next ones are smaller"

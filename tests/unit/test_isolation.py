@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 from sessioncache_worker import isolation
-from sessioncache_worker.claims import Claimed, Holdings
+from sessioncache_worker.claims import Claimed, HeldClaims
 from sessioncache_worker.isolation import Isolation
 
 from sessioncache.durable.errors import RefusedDataError
@@ -30,8 +30,8 @@ class World:
         self.tried: list[list[Claimed]] = []
         self.flushed: list[Claimed] = []
         self.put_off: dict[Claimed, list[float]] = {}
-        self.holdings = Holdings(cast("Backlog", self), "w", 15.0)
-        self.isolation = Isolation(self.flush, self.holdings)
+        self.held_claims = HeldClaims(cast("Backlog", self), "w", 15.0)
+        self.isolation = Isolation(self.flush, self.held_claims)
 
     async def renew(self, _worker: str, scopes: Sequence[Claimed], seconds: float) -> int:
         """As the backlog's."""
@@ -48,12 +48,12 @@ class World:
             if not self.refusing:
                 raise DurableTierUnavailableError("away", _partial=self.partial)
         self.flushed += scopes
-        self.holdings.done_with(scopes)
+        self.held_claims.done_with(scopes)
         return len(scopes)
 
     async def look_into(self, scopes: Sequence[Claimed], *, known: bool = False) -> None:
         """Look into scopes to the end."""
-        self.holdings.take(scopes)
+        self.held_claims.take(scopes)
         await self.isolation.look_into(scopes, known=known)
         await self.isolation.finished()
 
@@ -66,7 +66,7 @@ async def test_r10_parts_that_fail_are_cut_until_the_scope_to_blame_is_alone() -
     assert world.isolation.take_error() is None
     assert len(world.tried) < 60
     assert world.isolation.rows == 98
-    assert len(world.holdings) == 0
+    assert len(world.held_claims) == 0
 
 
 async def test_r10_where_nothing_can_be_committed_the_outage_is_no_scopes() -> None:
@@ -118,8 +118,8 @@ async def test_r10_what_is_refused_as_data_is_tried_alone_in_the_end() -> None:
 
 async def test_r10_what_others_have_taken_meanwhile_is_not_tried() -> None:
     world = World()
-    world.holdings.take(SCOPES[:2])
-    world.holdings.done_with(SCOPES[:1])
+    world.held_claims.take(SCOPES[:2])
+    world.held_claims.done_with(SCOPES[:1])
     await world.isolation.look_into(SCOPES[:2])
     await world.isolation.finished()
     assert world.flushed == SCOPES[1:2]
@@ -192,7 +192,7 @@ async def test_r10_what_is_sound_waits_for_nothing_that_takes_long(parts: str) -
 
     world.isolation._flush = slow
     busy = SCOPES[:2] if parts == "one that was refused something" else SCOPES[:3]
-    world.holdings.take([*busy, sound])
+    world.held_claims.take([*busy, sound])
     await world.isolation.look_into(busy, known=True)
     await world.isolation.look_into([sound], known=parts != "a batch that failed")
     await wait_until_async(lambda: sound in world.flushed, 5, "the sound one is flushed")
@@ -206,7 +206,7 @@ async def test_r10_a_worker_that_ends_still_tries_what_was_refused_something() -
     world = World(SCOPES[:1])
     await world.look_into(SCOPES[:1], known=True)
     world.isolation.note_refusal(SCOPES[1])
-    world.holdings.take(SCOPES[:2])
+    world.held_claims.take(SCOPES[:2])
     await world.isolation.look_into(SCOPES[:2], known=True)
     world.isolation.wind_down()
     await world.isolation.finished()
@@ -224,7 +224,7 @@ async def test_r10_a_search_that_fails_leaves_what_is_large_alone() -> None:
         return await world.flush(scopes)
 
     world.isolation._flush = slow
-    world.holdings.take([SCOPES[0], large])
+    world.held_claims.take([SCOPES[0], large])
     await world.isolation.look_into([large], known=True)
     await world.isolation.look_into([SCOPES[0]])
     await wait_until_async(lambda: not world.isolation.has(SCOPES[0]), 5, "the search has ended")

@@ -48,7 +48,7 @@ async def running(urls: Urls, **settings: Any) -> AsyncIterator[FlushWorker]:
         try:
 
             def is_at_rest() -> bool:
-                return looks.calls > 0 and one._agenda.seconds_to_next(0.0) is None
+                return looks.calls > 0 and one._schedule.seconds_to_next(0.0) is None
 
             await wait_until_async(is_at_rest, 10, "the worker has looked at all buckets")
             yield one

@@ -10,7 +10,7 @@ Claimed = tuple[int, str]
 """Bucket and member of a scope."""
 
 
-class Holdings:
+class HeldClaims:
     """The scopes that a worker has claimed and is not done with."""
 
     def __init__(self, backlog: Backlog, worker: str, lease: float) -> None:

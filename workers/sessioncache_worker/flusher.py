@@ -24,7 +24,7 @@ from sessioncache.primitives.scopes import ScopeKind
 from sessioncache.settings import WorkerSettings
 from sessioncache_worker.batch import size_of
 from sessioncache_worker.batch_size import BatchSize
-from sessioncache_worker.claims import Claimed, Holdings
+from sessioncache_worker.claims import Claimed, HeldClaims
 from sessioncache_worker.isolation import Isolation
 from sessioncache_worker.poison_messages import Bisector
 from sessioncache_worker.read_ahead import Reader
@@ -49,14 +49,14 @@ class Flusher:
         self._tiers = tiers
         self._settings = settings
         self._clock: tuple[float, int] | None = None
-        self._pace = BatchSize(settings.batch_rows, settings.lease / 8)
+        self._batch_size = BatchSize(settings.batch_rows, settings.lease / 8)
         self._free = asyncio.Semaphore(tiers.durable.writers)
         """Transactions of batches that may be under way at the same time."""
         self._beside: AbstractAsyncContextManager[None] = self._free if tiers.durable.writers == 1 else nullcontext()
         """Limits what `isolation` tries beside them, one part a lane, where the database admits one transaction at a
         time."""
-        self.holdings = Holdings(tiers.backlog, worker, settings.lease)
-        self.isolation = Isolation(self.flush_part, self.holdings)
+        self.held_claims = HeldClaims(tiers.backlog, worker, settings.lease)
+        self.isolation = Isolation(self.flush_part, self.held_claims)
         self._bisector = Bisector(
             tiers.durable,
             tiers.backlog,
@@ -73,7 +73,7 @@ class Flusher:
         or may fail for the sake of one scope, is handled by `isolation`, and waited for if `patient`.  An outage of the
         whole database is raised.
         """
-        self.holdings.take(claimed)
+        self.held_claims.take(claimed)
         before = self.isolation.rows
         # R10: a scope that failed lately would most likely fail the whole batch that it came into.
         ailing = dict.fromkeys(scope for scope in claimed if self.isolation.knows(scope))
@@ -107,7 +107,7 @@ class Flusher:
         await self._free.acquire()
         try:
             while not any(map(_has_failed, flushing)):
-                batch = await reader.take(self._pace.rows)
+                batch = await reader.take(self._batch_size.rows)
                 if len(batch) != 1 or size_of(batch[0])[0] <= self._settings.batch_rows:
                     break
                 await self.isolation.look_into([_scope_of(batch[0])], known=True)  # others do not wait
@@ -127,10 +127,10 @@ class Flusher:
         try:
             committed = await self.commit(batch, read_after)
             self.isolation.went_through()
-            self._pace.took(sum(size_of(dirt)[0] for dirt in batch), asyncio.get_running_loop().time() - began)
+            self._batch_size.took(sum(size_of(dirt)[0] for dirt in batch), asyncio.get_running_loop().time() - began)
         except (DamagedValueError, DurableTierUnavailableError, RefusedDataError) as error:
             if isinstance(error, DurableTierUnavailableError):
-                self._pace.failed()
+                self._batch_size.failed()
                 # An outage of the whole is no reason to try parts: every one of them would meet it as well.
                 if not error._partial:
                     raise
@@ -157,9 +157,9 @@ class Flusher:
         """Acknowledge what was committed; what else was in the batch is due again soon."""
         # Whatever of the batch was neither acknowledged nor given back may be dirty still.
         rows = await self.acknowledge(committed)
-        left = self.holdings.of([_scope_of(dirt) for dirt in batch])
+        left = self.held_claims.of([_scope_of(dirt) for dirt in batch])
         if left:
-            await self.holdings.put_off(left, min(_SOON, self._settings.lease))
+            await self.held_claims.put_off(left, min(_SOON, self._settings.lease))
         return rows
 
     async def read(self, claimed: Sequence[Claimed]) -> list[Dirt]:
@@ -184,14 +184,14 @@ class Flusher:
         for scope, why in _unready(readings).items():
             # Another process works on it: our claim must not hold it back for a whole lease.
             seconds = 0.1 if why.need is Need.UNFLUSHED else _SOON
-            await self.holdings.put_off([scope], min(seconds, self._settings.lease))
+            await self.held_claims.put_off([scope], min(seconds, self._settings.lease))
         for scope, one in readings.items():
             if one is None:
                 logger.error("Redis evicted the dirty scope %s: what was not flushed of it is lost", scope[1])
             if isinstance(one, Damaged):
                 await self.isolation.set_apart(scope, one.cause, is_damaged=True)
             elif not isinstance(one, (Dirt, Large, Unready)):  # nothing of it is dirty any more
-                self.holdings.done_with([scope])
+                self.held_claims.done_with([scope])
         return [one for one in readings.values() if isinstance(one, (Dirt, Large))]
 
     async def commit(self, batch: list[Dirt], read_after: int) -> list[Committed]:
@@ -211,7 +211,7 @@ class Flusher:
             logger.warning("%d buckets were taken over by another Redis: registering them again", len(result.fenced))
             await self._tiers.fencing.register(result.fenced)
             # They are read again, under the new incarnation.
-            await self.holdings.give_back([_scope_of(dirt) for dirt in batch if dirt.bucket in result.fenced])
+            await self.held_claims.give_back([_scope_of(dirt) for dirt in batch if dirt.bucket in result.fenced])
         if result.forgotten:
             await self._forgot(result.forgotten)
         return result.committed
@@ -226,7 +226,7 @@ class Flusher:
             members = [one.member, *([ScopeKind.SESSION.value + one.holder] if one.holder else [])]
             for member in members:
                 await self._tiers.merging.mark_stale(self._tiers.backlog.place(one.bucket, member))
-        await self.holdings.give_back([_scope_of(one) for one in dirt])
+        await self.held_claims.give_back([_scope_of(one) for one in dirt])
         await self._tiers.backlog.note_older()
         self.hurry()
 
@@ -239,7 +239,7 @@ class Flusher:
                 await self.isolation.set_apart(_scope_of(one.dirt), done.cause, is_damaged=True)
             # None: the incarnation has changed since the reading, so that nothing was acknowledged (R8).
             elif done is not None:
-                self.holdings.done_with([_scope_of(one.dirt)])
+                self.held_claims.done_with([_scope_of(one.dirt)])
                 _report(one, done)
                 rows += done.rows
         return rows

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from sessioncache.durable.errors import RefusedDataError
 from sessioncache.errors import DamagedValueError, DurableTierUnavailableError, SessionCacheError
 from sessioncache.primitives.units import counted
-from sessioncache_worker.claims import Claimed, Holdings
+from sessioncache_worker.claims import Claimed, HeldClaims
 
 logger = logging.getLogger(__name__)
 
@@ -77,10 +77,10 @@ class _Lane:
 class Isolation:
     """Tries in parts what failed as a whole."""
 
-    def __init__(self, flush: Callable[[Sequence[Claimed]], Awaitable[int]], holdings: Holdings) -> None:
+    def __init__(self, flush: Callable[[Sequence[Claimed]], Awaitable[int]], held_claims: HeldClaims) -> None:
         """`flush` commits and acknowledges scopes together; a lone one without what the database refuses as data."""
         self._flush = flush
-        self._holdings = holdings
+        self._holdings = held_claims
         self._of_failed, self._of_refused, self._of_ailing, self._of_large = (_Lane() for _ in range(4))
         self._lanes = (self._of_failed, self._of_refused, self._of_ailing, self._of_large)
         self._ailing: dict[Claimed, Ailing] = {}

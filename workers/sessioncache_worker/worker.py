@@ -118,10 +118,10 @@ class FlushWorker:
         cache = CacheSettings.of({"prefix": settings.prefix, "buckets": settings.buckets, "timeout": _TIMEOUT})
         self._tiers = Tiers(link, durable, cache, idle_ttl=settings.idle_ttl, tells=False)
         self.flusher = Flusher(self._tiers, settings, self.name)
-        self.flusher.holdings.due = self._look_again
+        self.flusher.held_claims.due = self._look_again
         self._janitor = Janitor(self._tiers, every=settings.janitor)
         self.flusher.hurry = self._janitor.hurry
-        self._agenda = Schedule()
+        self._schedule = Schedule()
         self._sweeper = Poll(link, self._tiers.layout)
         self._buckets = range(settings.buckets)
         self._woken = asyncio.Event()
@@ -182,8 +182,8 @@ class FlushWorker:
         with suppress(SessionCacheError, TimeoutError):
             async with asyncio.timeout(self._farewell_time):
                 # Given back, so that other workers need not wait for the lease to expire.
-                if len(self.flusher.holdings):
-                    await self.flusher.holdings.give_back()
+                if len(self.flusher.held_claims):
+                    await self.flusher.held_claims.give_back()
                 await self._tiers.backlog.beat(self.name, "", ended=True)
 
     async def _rounds(self) -> None:
@@ -296,9 +296,9 @@ class FlushWorker:
     async def _work(self) -> None:
         """One round: visit the buckets that are due, or wait until one is."""
         loop = asyncio.get_running_loop()
-        due = self._agenda.due(loop.time(), _BUCKETS_AT_ONCE)
+        due = self._schedule.due(loop.time(), _BUCKETS_AT_ONCE)
         if not due:
-            await self._pause(self._agenda.seconds_to_next(loop.time()))
+            await self._pause(self._schedule.seconds_to_next(loop.time()))
             return
         rows = await self._flush(await self._claim(due), patient=False)
         await self._note_success(flushed=rows > 0)
@@ -326,9 +326,9 @@ class FlushWorker:
         claimed: list[Claimed] = []
         # R17: None is a bucket whose incarnation SQL does not know: registered below, it is claimed in the next round.
         for bucket, found in claims.items():
-            self._agenda.note(bucket, found.wait if found else 0.0, began)
+            self._schedule.note(bucket, found.wait if found else 0.0, began)
             claimed += [(bucket, member) for member in found.members] if found else []
-        self.flusher.holdings.take(claimed)
+        self.flusher.held_claims.take(claimed)
         try:
             await self._tiers.fencing.register(bucket for bucket, found in claims.items() if found is None)
         except SessionCacheError:
@@ -348,15 +348,15 @@ class FlushWorker:
 
     async def _give_back(self, claimed: list[Claimed]) -> None:
         """Let what could not be flushed be due again soon, here or at another worker."""
-        left = [scope for scope in self.flusher.holdings.of(claimed) if not self.flusher.isolation.has(scope)]
+        left = [scope for scope in self.flusher.held_claims.of(claimed) if not self.flusher.isolation.has(scope)]
         with suppress(SessionCacheError):
-            await self.flusher.holdings.put_off(left, min(_SOON, self.settings.lease))
+            await self.flusher.held_claims.put_off(left, min(_SOON, self.settings.lease))
 
     def _look_again(self, buckets: Iterable[int], seconds: float) -> None:
         """Something of buckets is due in some seconds."""
         at = asyncio.get_running_loop().time() + seconds
         for bucket in buckets:
-            self._agenda.announce(bucket, at)
+            self._schedule.announce(bucket, at)
         self._woken.set()
 
     # ---- background tasks
@@ -367,7 +367,7 @@ class FlushWorker:
         def heard(bucket: int | None) -> None:
             now = asyncio.get_running_loop().time()
             for one in self._buckets if bucket is None else (bucket,):
-                self._agenda.announce(one, now)
+                self._schedule.announce(one, now)
             self._woken.set()
 
         await listen(self._tiers.link, self._tiers.layout, heard)
@@ -400,7 +400,7 @@ class FlushWorker:
                 now = asyncio.get_running_loop().time()
                 found = await self._sweeper.dirty(self._buckets)
                 for bucket in found:
-                    self._agenda.announce(bucket, now)
+                    self._schedule.announce(bucket, now)
                 if found:
                     self._woken.set()
 
@@ -410,7 +410,7 @@ class FlushWorker:
             # A third of a lease: two renewals may fail before another worker takes over.
             await asyncio.sleep(self.settings.lease / 3)
             with suppress(HotTierUnavailableError):
-                await self.flusher.holdings.renew()
+                await self.flusher.held_claims.renew()
 
     # ---- as a context manager
 

@@ -72,7 +72,7 @@ MUTATIONS = (
         "R10",
         _FLUSHER,
         "                await self.isolation.set_apart(scope, one.cause, is_damaged=True)\n",
-        "                self.holdings.done_with([scope])\n",
+        "                self.held_claims.done_with([scope])\n",
         (_RULES + "test_r10_all_other_scopes_are_flushed[the hash is a text-False]",),
     ),
     Mutation(

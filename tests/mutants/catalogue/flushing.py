@@ -396,7 +396,7 @@ MUTATIONS = (
         "a batch that failed does not make the next ones smaller",
         "R9",
         "workers/sessioncache_worker/flusher.py",
-        "                self._pace.failed()\n",
+        "                self._batch_size.failed()\n",
         "",
         ("races/test_workers.py::test_after_a_batch_that_failed_no_other_one_is_begun",),
     ),

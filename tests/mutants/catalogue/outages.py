@@ -413,7 +413,7 @@ MUTATIONS = (
         "at its end a worker keeps its claims",
         "R9",
         _WORKER + "worker.py",
-        "                    await self.flusher.holdings.give_back()\n",
+        "                    await self.flusher.held_claims.give_back()\n",
         "                    pass\n",
         (_ENDS + "test_r9_a_worker_of_a_program_ends_within_its_grace_time_too",),
     ),
