@@ -7,7 +7,7 @@ import asyncio
 from redis.exceptions import ResponseError
 
 from sessioncache.hot.client import HotClient, Reply, drop
-from sessioncache.hot.faults import unanswered
+from sessioncache.hot.errors import unanswered
 from sessioncache.primitives.deadline import attempt_deadline
 
 

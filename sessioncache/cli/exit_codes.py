@@ -15,7 +15,7 @@ from sessioncache.errors import (
     SchemaVersionError,
     SessionCacheError,
 )
-from sessioncache.hot.faults import is_forbidden
+from sessioncache.hot.errors import is_forbidden
 from sessioncache.primitives.urls import shown_url
 
 _AWAY = (HotTierUnavailableError, DurableTierUnavailableError, OutcomeUnknownError)

@@ -16,7 +16,7 @@ from sessioncache.coordination.fencing import Fencing
 from sessioncache.coordination.loading import Loadings, Progress
 from sessioncache.durable.messages import FencedOff
 from sessioncache.hot.backlog import Backlog
-from sessioncache.hot.faults import damaged
+from sessioncache.hot.errors import damaged
 from sessioncache.hot.layout import Place
 from sessioncache.hot.merging import Merging, TakenScope
 from sessioncache.hot.messages import Damaged

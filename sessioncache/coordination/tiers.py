@@ -19,7 +19,7 @@ from sessioncache.coordination.usage import Usage
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, MemoryFullError
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.client import HotClient
-from sessioncache.hot.faults import is_final, is_repeatable
+from sessioncache.hot.errors import is_final, is_repeatable
 from sessioncache.hot.forking import Forking
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.hot.keyspace import Keyspace

@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.client import Argument, HotClient, Reply, pairs_of, parse_info
-from sessioncache.hot.faults import forbidden_by, is_repeatable
+from sessioncache.hot.errors import forbidden_by, is_repeatable
 from sessioncache.hot.keyspace import Keyspace, Names
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.metrics import Metrics, Sample, WorkerSample

@@ -23,7 +23,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from sessioncache.errors import ConfigurationError
 from sessioncache.hot.addresses import check_url
 from sessioncache.hot.connection import LARGE, LateError, LostError, SharedConnection
-from sessioncache.hot.faults import (
+from sessioncache.hot.errors import (
     ELSEWHERE,
     connection_failure,
     damage_of,

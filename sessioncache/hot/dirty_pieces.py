@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from redis.exceptions import ResponseError
 
 from sessioncache.hot.client import Argument, HotClient, Reply, Request, evaluation, pairs_of
-from sessioncache.hot.faults import explain
+from sessioncache.hot.errors import explain
 from sessioncache.hot.fields import Field
 from sessioncache.hot.scripts import Script
 

@@ -20,7 +20,7 @@ from sessioncache.errors import (
     OutcomeUnknownError,
 )
 from sessioncache.hot.client import Argument, HotClient, Reply
-from sessioncache.hot.faults import is_not_executed, is_repeatable, is_unanswered
+from sessioncache.hot.errors import is_not_executed, is_repeatable, is_unanswered
 from sessioncache.hot.layout import Place
 from sessioncache.hot.scripts import Script
 from sessioncache.primitives.deadline import seconds_left

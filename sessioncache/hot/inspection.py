@@ -7,7 +7,7 @@ from typing import NamedTuple
 from redis.exceptions import ResponseError
 
 from sessioncache.hot.client import HotClient, pairs_of
-from sessioncache.hot.faults import explain
+from sessioncache.hot.errors import explain
 from sessioncache.hot.fields import HEAD_MARK
 from sessioncache.hot.layout import Place
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from redis.exceptions import ClusterCrossSlotError, ResponseError
 
 from sessioncache.hot.client import HotClient, Reply
-from sessioncache.hot.faults import explain
+from sessioncache.hot.errors import explain
 from sessioncache.hot.layout import Layout
 
 _TOGETHER = 64

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.client import Argument, HotClient, Reply, Request, evaluation, pairs_of
 from sessioncache.hot.connection import LARGE
-from sessioncache.hot.faults import explain
+from sessioncache.hot.errors import explain
 from sessioncache.hot.fields import HEAD_MARK, TEMP_PART, Field, fields_of, key_field
 from sessioncache.hot.idempotency import Idempotency
 from sessioncache.hot.layout import Layout, Place

@@ -8,7 +8,7 @@ import pytest
 
 from sessioncache.errors import OutcomeUnknownError
 from sessioncache.hot.client import Argument, HotClient, Reply
-from sessioncache.hot.faults import unanswered
+from sessioncache.hot.errors import unanswered
 from sessioncache.hot.messages import ABSENT, Refused
 from sessioncache.hot.scripts import Script
 from sessioncache.settings import OPERATION_ID_LIFETIME

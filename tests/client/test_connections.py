@@ -12,7 +12,7 @@ from sessioncache import Session, SessionCache, SessionNotFoundError, TypeMismat
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.client import Argument, HotClient, Reply
 from sessioncache.hot.connection import SharedConnection
-from sessioncache.hot.faults import is_unanswered
+from sessioncache.hot.errors import is_unanswered
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.scripts import load_script
 from sessioncache.primitives.deadline import within

@@ -9,7 +9,7 @@ import pytest
 
 from sessioncache import DurableTierUnavailableError, OutcomeUnknownError, SessionCache
 from sessioncache.hot.client import HotClient, Reply
-from sessioncache.hot.faults import unanswered
+from sessioncache.hot.errors import unanswered
 from sessioncache.primitives.deadline import within
 from tests.client.conftest import cache, urls
 from tests.helpers import Urls, drain, evict, settle

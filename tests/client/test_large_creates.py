@@ -20,7 +20,7 @@ from sessioncache import (
     WriteLostError,
 )
 from sessioncache.hot.client import HotClient, Reply
-from sessioncache.hot.faults import unanswered
+from sessioncache.hot.errors import unanswered
 from sessioncache.hot.messages import Content, Wanted
 from sessioncache.hot.scripts import Script
 from tests.helpers import Urls, connect, drain, evict, in_calls, raw, session, settle, stored_namespaces

@@ -11,7 +11,7 @@ import pytest
 
 from sessioncache import Session, SessionCache, SessionNotFoundError
 from sessioncache.hot.client import Request
-from sessioncache.hot.faults import unanswered
+from sessioncache.hot.errors import unanswered
 from sessioncache.hot.scripts import Script
 from tests.helpers import Stall, Urls, connect, drain, evict, raw
 from tests.proxy import Proxy

@@ -18,7 +18,7 @@ from sessioncache import SessionCache
 from sessioncache.coordination.tiers import Tiers
 from sessioncache.durable.tier import DurableTier
 from sessioncache.errors import DurableTierUnavailableError
-from sessioncache.hot.faults import unanswered
+from sessioncache.hot.errors import unanswered
 from sessioncache.settings import CacheSettings, WorkerSettings
 from tests.fake_link import FakeLink
 from tests.model.observing import APP, BUCKETS, PREFIX

@@ -7,7 +7,7 @@ from redis.exceptions import BusyLoadingError
 
 from sessioncache.errors import HotTierUnavailableError
 from sessioncache.hot.client import _check_served
-from sessioncache.hot.faults import is_not_executed, is_unanswered
+from sessioncache.hot.errors import is_not_executed, is_unanswered
 
 
 def test_only_where_the_first_command_was_turned_away_nothing_was_executed() -> None:

@@ -32,7 +32,7 @@ from sessioncache.errors import (
 )
 from sessioncache.hot.client import HotClient
 from sessioncache.hot.dead_letters import DeadLetters
-from sessioncache.hot.faults import damaged
+from sessioncache.hot.errors import damaged
 from sessioncache.hot.messages import Damaged
 from sessioncache.hot.poll import Poll
 from sessioncache.primitives.deadline import within

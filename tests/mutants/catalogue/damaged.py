@@ -102,7 +102,7 @@ MUTATIONS = (
     Mutation(
         "nobody is told which scope is damaged",
         "errors",
-        "sessioncache/hot/faults.py",
+        "sessioncache/hot/errors.py",
         "    if damage and scopes:\n",
         "    if False:\n",
         (_RULES + "test_r10_whoever_touches_it_is_told_which_it_is[the hash is a text]",),
