@@ -76,9 +76,11 @@ chaos: $(VENV)/dev.stamp
 mutants: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.mutants
 
+# The reference from the docstrings, the pictures of the console, and the site (site/index.html).
 docs: $(VENV)/dev.stamp
 	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/pictures.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(VENV)/demo.stamp: $(INPUTS) $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[embedded,sqlite,postgres]"

@@ -138,7 +138,7 @@ class LimitExceededError(SessionCacheError, ValueError):
 class HotTierUnavailableError(SessionCacheError, ConnectionError):
     """Redis cannot be reached; the call had no effect."""
 
-    _fate = ""  # what became of the command, for our own repeats (see hot/faults.py)
+    _fate = ""  # what became of the command, for our own repeats (see hot/errors.py)
 
 
 class DurableTierUnavailableError(SessionCacheError, ConnectionError):

@@ -61,6 +61,7 @@ def test_the_guide_to_installing_names_every_extra_for_users_and_every_python() 
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == {*project["optional-dependencies"]} - {
         "bench",
         "dev",
+        "docs",
     }
     pythons = [
         one.removeprefix("Programming Language :: Python :: ") for one in project["classifiers"] if ":: 3." in one

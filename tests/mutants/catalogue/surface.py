@@ -129,7 +129,7 @@ MUTATIONS = (
     Mutation(
         "what is forbidden is not named",
         "R15",
-        _HOT + "faults.py",
+        _HOT + "errors.py",
         "    if forbidden:\n",
         "    if False:\n",
         (_CAUSES + "test_what_the_user_may_not_run_is_named",),
@@ -137,7 +137,7 @@ MUTATIONS = (
     Mutation(
         "a missing database is an outage",
         "R18",
-        _HOT + "faults.py",
+        _HOT + "errors.py",
         'if isinstance(cause, ResponseError) and "DB index" in str(cause):',
         "if False:",
         (_CAUSES + "test_a_database_that_the_server_does_not_have",),
