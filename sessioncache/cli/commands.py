@@ -53,6 +53,7 @@ async def _replay(path: Path, options: argparse.Namespace) -> int:
             options.redis,
             options.database,
             options.data_dir,
+            CacheSettings.of(installation_of(options)),
             processes=options.processes,
             worker_kills=options.worker_kills,
             repeat=options.repeat,

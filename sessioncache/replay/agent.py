@@ -92,7 +92,9 @@ async def serve() -> None:
     lines = await _standard_input()
     options = json.loads(await lines.readline())
     recordings = read_recordings(Path(options["file"]))
-    async with SessionCache.connect(options["redis"], options["database"], app=options["app"], timeout=30) as cache:
+    installation = {name: options[name] for name in ("prefix", "buckets")}
+    places = options["redis"], options["database"]
+    async with SessionCache.connect(*places, app=options["app"], timeout=30, **installation) as cache:
         agent = Agent(cache, recordings, options["marker"])
         running: set[asyncio.Task[None]] = set()
         while line := await lines.readline():

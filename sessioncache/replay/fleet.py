@@ -95,7 +95,8 @@ class Fleet:
 
     async def _start_worker(self) -> WorkerProcess:
         redis_url, database_url = self._options["redis"], self._options["database"]
-        return await WorkerProcess.start(redis_url, database_url, lease=LEASE, flush_delay=FLUSH_DELAY)
+        given = {name: self._options[name] for name in ("prefix", "buckets")}
+        return await WorkerProcess.start(redis_url, database_url, lease=LEASE, flush_delay=FLUSH_DELAY, **given)
 
     # ---- agents
 

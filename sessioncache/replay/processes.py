@@ -69,10 +69,11 @@ class WorkerProcess:
         self._process = process
 
     @classmethod
-    async def start(cls, redis_url: str, database_url: str, *, lease: float, flush_delay: float) -> WorkerProcess:
-        """Start one; the URLs go through the environment, where other users cannot see their passwords."""
+    async def start(cls, redis_url: str, database_url: str, **options: object) -> WorkerProcess:
+        """Start one, with options of its command; the URLs go by the environment: nobody sees their passwords."""
+        given = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "sessioncache_worker", "--lease", str(lease), "--flush-delay", str(flush_delay)),
+            *(sys.executable, "-m", "sessioncache_worker", *given),
             env={**os.environ, REDIS_URL: redis_url, DATABASE_URL: database_url},
             stdin=DEVNULL,
             stdout=DEVNULL,

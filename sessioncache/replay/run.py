@@ -26,6 +26,7 @@ async def replay(
     redis_url: str | None,
     database_url: str | None,
     data_dir: str,
+    settings: CacheSettings,
     *,
     processes: int = 4,
     worker_kills: int = 0,
@@ -38,10 +39,18 @@ async def replay(
     """
     recordings = read_recordings(file)
     app, marker = f"replay-{secrets.token_hex(4)}", f"temp{secrets.token_hex(12)}"
-    async with open_urls(redis_url, database_url, data_dir) as urls, open_tiers(*urls, CacheSettings()) as tiers:
+    async with open_urls(redis_url, database_url, data_dir) as urls, open_tiers(*urls, settings) as tiers:
         buckets = range(tiers.settings.buckets)
         before = await tiers.backlog.counters(buckets)
-        options = {"file": str(file), "redis": urls[0], "database": urls[1], "app": app, "marker": marker}
+        installation = {"prefix": settings.prefix, "buckets": settings.buckets}
+        options = {
+            "file": str(file),
+            "redis": urls[0],
+            "database": urls[1],
+            "app": app,
+            "marker": marker,
+            **installation,
+        }
         with _progress(console) as progress:
             bar = progress.add_task("sessions", total=len(recordings) * repeat, kills=0)
 

@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import Any
 
 from sessioncache.cache import SessionCache
 from sessioncache.coordination.connecting import open_urls
@@ -53,21 +54,22 @@ async def drain(tiers: Tiers, app: str, model: Model) -> None:
 
 async def verify(tiers: Tiers, redis_url: str, database_url: str, app: str, model: Model, marker: str) -> Verdict:
     """Compare everything with the model.  The cold read takes the database over for a moment, by an empty Redis."""
-    hot = await _compare(redis_url, database_url, app, model)
+    installation = {"prefix": tiers.settings.prefix, "buckets": tiers.settings.buckets}
+    hot = await _compare(redis_url, database_url, app, model, installation)
     async with AsyncExitStack() as stack:
         engine = create_engine(database_url)
         stack.push_async_callback(engine.dispose)
         rows = _count(model, await decode_rows(engine, app))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sessioncache-", ignore_cleanup_errors=True))
         empty, _ = await stack.enter_async_context(open_urls(None, None, folder))
-        cold = await _compare(empty, database_url, app, model)
+        cold = await _compare(empty, database_url, app, model, installation)
         leaks = await count_marker(engine, marker)
     await tiers.fencing.register({place.ref.bucket for place in _places(tiers, app, model)})
     return Verdict(hot, cold, rows, leaks)
 
 
-async def _compare(redis_url: str, database_url: str, app: str, model: Model) -> int:
-    async with SessionCache.connect(redis_url, database_url, app=app, timeout=30) as cache:
+async def _compare(redis_url: str, database_url: str, app: str, model: Model, installation: dict[str, Any]) -> int:
+    async with SessionCache.connect(redis_url, database_url, app=app, timeout=30, **installation) as cache:
         return _count(model, await _read_all(cache, model))
 
 

@@ -25,7 +25,7 @@ from sessioncache.cli import commands, main, sessions
 from sessioncache.settings import CacheSettings
 from tests.cli.conftest import Run
 from tests.conftest import StartRedis
-from tests.helpers import Urls, connect, drain, execute, settle, start_worker
+from tests.helpers import Urls, connect, drain, execute, raw, settle, start_worker
 from tests.waiting import stretched, wait_until
 from tests.worker.poison import refuse_poison
 
@@ -430,3 +430,16 @@ async def test_an_upgrade_tells_of_a_role_without_rights_on_new_tables(
     execute(postgresql_url, re.findall(r"GRANT .* TO sessioncache_bystander", said)[0])
     assert await asyncio.to_thread(main, [*upgrade, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["missing_grants"] == []
+
+
+def test_the_demo_keeps_to_the_prefix_and_the_buckets_of_an_installation(valkey_url: str, sqlite_url: str) -> None:
+    """On tiers that were set up otherwise than by default: every key of the demo is one of the installation."""
+    urls, options = Urls(valkey_url, sqlite_url), ("--prefix", "shop", "--buckets", "8")
+    upgraded = subprocess.run([PROGRAM, "db", "upgrade", "--database", sqlite_url], capture_output=True, check=False)
+    assert upgraded.returncode == 0, upgraded.stderr
+    ran = program(urls, "demo", "--processes", "2", "--worker-kills", "1", *options)
+    out, err = ran.communicate(timeout=stretched(60))
+    assert ran.returncode == 0, (out, err)
+    with raw(valkey_url) as client:
+        assert {key.split(b":")[0] for key in client.scan_iter(count=1000)} == {b"shop"}
+        assert client.hget("shop:layout", "buckets") == b"8"
