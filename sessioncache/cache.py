@@ -309,7 +309,7 @@ class SessionCache:
 
         The dict has `format` (a number), the fields of `SessionInfo` (times in ISO 8601), `state` (key -> value) and
         `namespaces` (name -> key -> value).  Damaged values are left out, and listed under `damaged`, if any, each with
-        its `namespace` (empty for a plain key) and `key`.
+        its `namespace` (empty for a private key) and `key`.
 
         Raises:
             SessionNotFoundError: This user has no session of the id.

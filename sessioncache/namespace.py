@@ -1,4 +1,4 @@
-"""Namespaces: named parts of a session's private keys, each a scope of its own beside the session's plain keys."""
+"""Namespaces: named sets of keys of a session, each a scope of its own beside the session's private keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records: the plain private keys of a session, each with its value and the time of its last change."""
+"""Records: the private keys of a session, each with its value and the time of its last change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ID_DIGITS = 24
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One plain private key of a session.
+    """One private key of a session.
 
     For `upsert_record`, fill in `key`, `value`, and `updated_at` if you know better than the cache when the value
     changed.

@@ -261,7 +261,7 @@ class Session(Handle):
         return await self._of_this_life(export_session(self._tiers, place, self._birth))
 
     def namespace(self, name: str) -> Namespace:
-        """A named part of the session's private keys, beside the plain ones."""
+        """A named set of keys of the session, beside its private keys."""
         place = self._by_scope[KeyScope.SESSION]
         found = Namespace(self._tiers, self._open_unflushed, place, self._birth, name, self._lease)
         found._in_use = self._in_use

@@ -25,7 +25,7 @@ class Cleared(NamedTuple):
 
     scope_id: str
     namespace: str | None
-    """'' for a session's plain keys; None: all of a session, with the records of its namespaces."""
+    """'' for a session's private keys; None: all of a session, with the records of its namespaces."""
     revision: int
 
 

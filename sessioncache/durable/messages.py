@@ -56,4 +56,4 @@ class Owned:
 
     session: ScopeRef
     entries: dict[str, int]
-    """Namespace ('' for plain keys) -> living entries."""
+    """Namespace ('' for private keys) -> living entries."""

@@ -21,7 +21,7 @@ class Model:
     """Keys without prefix, by scope."""
 
     sessions: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    """(user, session id) -> plain keys."""
+    """(user, session id) -> private keys."""
     users: dict[str, dict[str, Any]] = field(default_factory=dict)
     app: Counter[str] = field(default_factory=Counter)
 

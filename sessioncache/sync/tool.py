@@ -17,8 +17,8 @@ from sessioncache.tool.replies import as_text
 class SessionStateTool:
     """The tool ``session_state`` for function calling, bound to a session by the program: no argument can name one.
 
-    A model writes to namespaces of the session only.  The tool reaches neither the session's plain keys, nor shared or
-    `temp:` state, nor another session.
+    A model writes to namespaces of the session only.  The tool reaches neither the session's private keys, nor shared
+    or `temp:` state, nor another session.
     """
 
     @like(asynchronous.SessionStateTool.__init__)

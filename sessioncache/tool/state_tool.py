@@ -29,8 +29,8 @@ _ABSENT = object()
 class SessionStateTool:
     """The tool ``session_state`` for function calling, bound to a session by the program: no argument can name one.
 
-    A model writes to namespaces of the session only.  The tool reaches neither the session's plain keys, nor shared or
-    `temp:` state, nor another session.
+    A model writes to namespaces of the session only.  The tool reaches neither the session's private keys, nor shared
+    or `temp:` state, nor another session.
     """
 
     def __init__(self, session: Session | None = None) -> None:

@@ -40,7 +40,7 @@ _SAID = [
     f"| {_WORKER.lease:g} s | `--lease`",
     f"to {lease.MAX_TTL / 3_600:g} h (`ttl`",
     f"until {erase_user.GRACE / 60:g} minute after",
-    f"{settings.TOMBSTONE_RETENTION // 86_400} days after it was flushed",
+    f"{settings.TOMBSTONE_RETENTION // 86_400} days after the delete was flushed",
     f"at least {settings.OPERATION_ID_LIFETIME // 60} minutes",
     f"after {dead_letters._FIRST_RETRY // 60_000_000} minutes",
     f"{_CACHE.max_dirty:,} scopes wait",

@@ -1,4 +1,4 @@
-"""Namespaces: named parts of a session's private keys, each a scope of its own."""
+"""Namespaces: named sets of keys of a session, each a scope of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records: the plain private keys of a session, with the time of their last change."""
+"""Records: the private keys of a session, with the time of their last change."""
 
 from __future__ import annotations
 
