@@ -25,7 +25,7 @@ def servers(start_redis: StartRedis, postgresql_url: str) -> Mapping[str, str]:
     """Servers in place of the reader's; Redis is the page's own, since pages change its settings."""
     server = start_redis("redis")
     urls = dict(zip(SERVERS, (f"'{server.url}'", f"'{postgresql_url}'"), strict=True))
-    return {**urls, "redis-cli ": f"redis-cli -s {server.socket} "}
+    return {**urls, "redis-cli ": f"redis-cli -s {server.socket} ", '-u "$SESSIONCACHE_REDIS_URL" ': ""}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
