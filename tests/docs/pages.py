@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 SERVERS = "redis://localhost:6379/0", "postgresql://localhost/sessioncache"
 """What pages call the servers of the reader's own."""
 
-NOT_CODE = frozenset({"text"})
+NOT_CODE = frozenset({"text", "mermaid"})
 """Languages of blocks that nobody takes for something to run."""
 
 _PART = re.compile(

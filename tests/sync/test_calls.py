@@ -87,7 +87,7 @@ def test_an_error_keeps_its_type_its_data_and_both_ends_of_its_traceback(small_c
     assert exists.value.session_id == "s1"
     shown = "".join(traceback.format_exception(exists.value))
     assert "test_an_error_keeps_its_type" in shown
-    assert "creation.py" in shown
+    assert "create.py" in shown
     with pytest.raises(InvalidValueError) as invalid:
         small_cache.get("ada", "s1").set("a", {1})  # type: ignore[arg-type]
     assert (invalid.value.path, invalid.value.type_name) == ("a", "set")
