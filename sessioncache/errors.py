@@ -106,7 +106,7 @@ class InvalidValueError(SessionCacheError, ValueError):
 
 
 class DamagedValueError(SessionCacheError, ValueError):
-    """What a tier holds of a key is no JSON text (set the key anew, or delete it), or Redis holds of a whole scope
+    """What a tier holds of a key is no JSON text (set the key again, or delete it), or Redis holds of a whole scope
     something else than was written."""
 
     key: str

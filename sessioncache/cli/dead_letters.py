@@ -19,7 +19,7 @@ _COLUMNS = ("id", "scope", "org", "app", "user", "session", "namespace", "key", 
 _DELETIONS = """\
 SQL never had the keys of {}: that they are deleted is written there, too.  A rule of the database that refuses any row
 of them refuses this as well, and the letter comes back: change the rule, or delete the session"""
-_NONE = "there is no such letter"
+_NONE = "there is no such dead letter"
 
 
 async def dead(options: argparse.Namespace) -> int:
@@ -54,7 +54,7 @@ async def dead(options: argparse.Namespace) -> int:
 def _check_choice(options: argparse.Namespace) -> None:
     """Find exactly one dead letter: whoever names one must never lose others."""
     if options.action in ("retry", "drop") and bool(options.letter) == options.all:
-        raise ConfigurationError("name the id of a letter, or --all, and not both")
+        raise ConfigurationError("name the id of a dead letter, or --all, and not both")
 
 
 def _choose(letters: Sequence[DeadLetter], options: argparse.Namespace) -> list[DeadLetter]:

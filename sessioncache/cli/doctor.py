@@ -60,5 +60,5 @@ def summary(report: Report) -> str:
     """The whole in one line."""
     counts = Counter(one.level for one in report.findings)
     told = ", ".join(f"{counts[level]} {level}" for level in (Level.BAD, Level.WARNING, Level.GOOD) if counts[level])
-    left_out = "; what only the tier that is away can tell is left out" if report.away else ""
+    left_out = "; what only the unavailable tier knows is left out" if report.away else ""
     return f"{'healthy' if report.healthy else 'unhealthy'}: {told}{left_out}"

@@ -40,7 +40,7 @@ def print_inspection(seen: Inspection) -> None:
         rows = ((name, size.keys, size.bytes) for name, size in seen.namespaces.items())
         print_table(("namespace", "keys", "bytes"), rows)
     if seen.damaged:
-        note(f"damaged, and not shown: {', '.join(map(plain, seen.damaged))} (set them anew, or delete them)")
+        note(f"damaged, and not shown: {', '.join(map(plain, seen.damaged))} (set them again, or delete them)")
     if not seen.complete:
         note("the database is away: namespaces that only it knows are not shown")
     for scope, state in (seen.shared or {}).items():

@@ -119,10 +119,10 @@ def _add_letters(commands: Any) -> None:
         action = _add(actions, name, text, *examples[name])
         json_option(action)
         if name == "show":
-            action.add_argument("letter", metavar="ID", help="id of the letter")
+            action.add_argument("letter", metavar="ID", help="id of the dead letter")
         elif name != "list":
-            action.add_argument("letter", metavar="ID", nargs="?", help="id of the letter")
-            action.add_argument("--all", action="store_true", help="all letters")
+            action.add_argument("letter", metavar="ID", nargs="?", help="id of the dead letter")
+            action.add_argument("--all", action="store_true", help="all dead letters")
 
 
 def _add_top(commands: Any) -> None:

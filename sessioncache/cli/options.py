@@ -100,11 +100,9 @@ def tier_options(parser: argparse.ArgumentParser) -> None:
         "--prefix",
         type=prefix_name,
         default="sessioncache",
-        help="what the Redis keys of the installation start with, if its caches were told so (sessioncache)",
+        help="what the Redis keys of the installation start with (sessioncache)",
     )
-    parser.add_argument(
-        "--buckets", metavar="N", type=whole(1), default=256, help="its partitions, if its caches were told so (256)"
-    )
+    parser.add_argument("--buckets", metavar="N", type=whole(1), default=256, help="the number of its partitions (256)")
 
 
 def installation_of(options: argparse.Namespace) -> dict[str, Any]:

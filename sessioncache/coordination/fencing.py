@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from sessioncache.durable.messages import Swap
-from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError, SessionCacheError
+from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
 from sessioncache.hot.incarnations import Incarnations
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.units import counted
@@ -36,10 +36,11 @@ class Fencing:
     def __init__(self, incarnations: Incarnations, durable: DurableTier) -> None:
         self._incarnations = incarnations
         self._durable = durable
-        self._busy = asyncio.Lock()
+        self._looking, self._swapping = asyncio.Lock(), asyncio.Lock()
         self._wanted: set[int] = set()
-        self._failure: SessionCacheError | None = None
-        """The error of the last registration."""
+        """Buckets that calls wait for, whatever has to be done."""
+        self._unnamed: set[int] = set()
+        """Buckets of which SQL has to be written."""
         self._quiet_until = 0.0
         self._forgetful = 0
         self._telling: asyncio.TimerHandle | None = None
@@ -47,21 +48,42 @@ class Fencing:
     async def register(self, buckets: Iterable[int]) -> None:
         """Register buckets; a Redis whose incarnation was replaced in SQL makes a new one first.
 
-        Buckets that many calls ask for at once are registered once, together, and all of these calls get that outcome.
+        Buckets that many calls ask for at once are registered once, together.  Those that SQL names already do not
+        wait for those of which it has to be written: it may be locked, or read-only, for now.
         """
         own = set(buckets)
         self._wanted |= own
-        async with self._busy:
-            if not own & self._wanted:  # another call has registered them meanwhile
-                if self._failure is not None:
-                    raise self._failure
+        async with self._looking:
+            if not own & self._wanted:  # another call has seen to them
                 return
-            todo, self._wanted, self._failure = sorted(self._wanted), set(), None
-            try:
-                await self._rounds(todo, {})
-            except SessionCacheError as error:
-                self._failure = error
-                raise
+            todo, self._wanted = sorted(self._wanted), set()
+            unnamed = set(await self._confirm_named(todo))
+        self._unnamed |= unnamed
+        async with self._swapping:
+            if not unnamed & self._unnamed:
+                return
+            todo, self._unnamed = sorted(self._unnamed), set()
+            await self._rounds(todo, {})
+
+    async def _confirm_named(self, buckets: list[int]) -> list[int]:
+        """Confirm the buckets whose incarnation SQL names already; those that are left.
+
+        Where SQL is away, and Redis has forgotten nothing, what SQL has ever known may be used.
+        """
+        held = await self._incarnations.held(buckets)
+        if not held:
+            return buckets
+        try:
+            with within(_PATIENCE):
+                fences = await self._durable.read_fences(sorted(held))
+        except DurableTierUnavailableError:
+            kept = await self._incarnations.keep(sorted(held))
+            return [bucket for bucket in buckets if bucket not in kept]
+        named = {bucket: one for bucket, one in held.items() if fences.get(bucket) == one}
+        if named:
+            await self._durable.check_owned(named.values())
+        confirmed = await self._incarnations.confirm(named)
+        return [bucket for bucket in buckets if bucket not in confirmed]
 
     async def look(self, buckets: Iterable[int]) -> None:
         """Let Redis make a new incarnation where it forgot something; SQL is not asked."""
@@ -70,7 +92,7 @@ class Fencing:
     async def renew(self, buckets: Iterable[int]) -> None:
         """Give buckets a new incarnation, and register it."""
         todo = sorted(set(buckets))
-        async with self._busy:
+        async with self._swapping:
             found = await self._incarnations.current(todo, {})
             await self._rounds(todo, {bucket: one.id for bucket, one in found.items()}, replaced=False)
 
@@ -86,37 +108,21 @@ class Fencing:
         """One attempt; the buckets that are left, each with the incarnation that must not be used again ('' if it
         may)."""
         # The row is read before Redis is asked: an incarnation that we saw earlier could be outdated by the swap.
-        fences = await (self._durable.read_fences(buckets) if unusable else self._fences(buckets))
-        if fences is None:
-            return {}
+        fences = await self._durable.read_fences(buckets)
         await self._incarnations.claim()
         found = await self._incarnations.current(buckets, unusable, replaced=replaced)
         await self._incarnations.claim()  # again: Redis may have forgotten it since
         # R17: one that stays although the replid has changed stays only where SQL still names it.
         lapsed = {b: one.id for b, one in found.items() if one.kept and fences.get(b) != one.id}
-        named = {b: one.id for b, one in found.items() if one.kept and b not in lapsed}
-        if named:  # nothing is to be written: SQL may be locked, or read-only, for now
-            await self._durable.check_owned(named.values())
-        rest = {b: (fences.get(b), one.id) for b, one in found.items() if not one.kept}
-        swaps = await self._durable.swap_fences(rest) if rest else {}
+        swaps = await self._durable.swap_fences({b: (fences.get(b), found[b].id) for b in buckets if b not in lapsed})
         # A swap that lost, or was of an incarnation that SQL has replaced before, is left for the next round.
-        done = named | {b: found[b].id for b, swap in swaps.items() if swap in (Swap.CURRENT, Swap.SWAPPED)}
+        done = {b: found[b].id for b, swap in swaps.items() if swap in (Swap.CURRENT, Swap.SWAPPED)}
         renewed = {b: fences[b] for b, swap in swaps.items() if swap is Swap.SWAPPED and fences.get(b)}
         # Where Redis still had the old incarnation, and we gave it up, nothing shows that Redis forgot anything.
         forgetful = {b for b, before in renewed.items() if before not in (found[b].before, unusable.get(b))}
         await self._incarnations.confirm(done, forgetful)
         self._tell(len(renewed), len(forgetful))
         return lapsed | {b: found[b].id if swap is Swap.REPLACED else "" for b, swap in swaps.items() if b not in done}
-
-    async def _fences(self, buckets: list[int]) -> dict[int, str] | None:
-        """The incarnations that SQL names; None where SQL is away and Redis has forgotten nothing: it may be used."""
-        try:
-            with within(_PATIENCE):
-                return await self._durable.read_fences(buckets)
-        except DurableTierUnavailableError:
-            if await self._incarnations.keep(buckets):
-                return None
-        return await self._durable.read_fences(buckets)
 
     def _tell(self, renewed: int, forgetful: int) -> None:
         """Log a restart; it is no alarm as long as nothing shows that anything was lost."""
@@ -125,7 +131,7 @@ class Fencing:
         if forgetful and self._telling is None:
             self._tell_forgetful()
         elif not forgetful and renewed and now >= self._quiet_until:
-            logger.info("Redis was started anew, as far as it can tell with all that it had")
+            logger.info("Redis was restarted, as far as it can tell with all its data")
             self._quiet_until = now + _QUIET
 
     def _tell_forgetful(self) -> None:

@@ -149,7 +149,9 @@ class Tiers:
                 await self.fencing.register(missing.buckets)
             # Others may keep undoing what was prepared: it ends with the time of the call.
             if seconds_left() <= 0:
-                raise HotTierUnavailableError("the scope could not be made ready in time: others keep changing it")
+                raise HotTierUnavailableError(
+                    "the scope could not be made ready in time: SQL took too long, or others keep changing it"
+                )
 
     async def _make_ready(self, why: Unready) -> None:
         if why.need is Need.REGISTER:

@@ -46,7 +46,7 @@ def judge_flushing(workers: Sequence[WorkerSample], ailing: Mapping[str, str]) -
     told += [f"{name} cannot be flushed: {cause}" for name, cause in ailing.items()]
     more = sum(one.ailing_in_all for one in living) - len(ailing)
     if not told:
-        return good("flushing", "the workers tell of nothing amiss")
+        return good("flushing", "the workers report no problem")
     found = "; ".join(told) + (f"; and {more} scopes more" if ailing and more > 0 else "")
     return bad("flushing", found, "see to the cause: workers try again by themselves, and nothing is lost")
 

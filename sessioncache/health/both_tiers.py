@@ -93,7 +93,7 @@ def judge_incarnations(
     if not forgetful and restored_ago is not None and since is not None and since >= restored_ago - _APART:
         return good("incarnations", f"{found}: renewed by `db restored` {told_seconds(restored_ago)} ago")
     if kept and not forgetful:
-        return good("incarnations", f"{found}: Redis was started anew, and nothing shows that it had lost anything")
+        return good("incarnations", f"{found}: Redis was restarted, and nothing shows that it lost anything")
     if forgetful:
         found = f"{found}; {forgetful} buckets came back older, empty, or from a replica that was promoted"
     advice = "look for its cause: Redis was restarted, failed over or emptied, and what it lost before a flush is gone"
@@ -125,5 +125,5 @@ def judge_clocks(redis: float | None, database: float | None) -> Finding:
         return good("clocks", f"within {max(apart, 0.001):.3f} s of each other")
     told = ", ".join(f"{name} is {told_seconds(abs(o))} {'ahead' if o > 0 else 'behind'}" for name, o in known.items())
     level = Level.BAD if apart > _FAR_APART else Level.WARNING
-    advice = "keep all clocks together by NTP: times of sessions, leases and retention are told by them"
+    advice = "keep all clocks together by NTP: times of sessions, leases and retention are measured by them"
     return Finding("clocks", level, f"compared with this machine, {told}", advice)

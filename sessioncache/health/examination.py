@@ -122,7 +122,7 @@ def _of_both(
 def _of_backlog(hot: RedisFacts, targets: Targets, settings: CacheSettings) -> list[Finding]:
     if hot.pulse is None:
         advice = "let the user of the URL run scripts and touch all keys that begin with the prefix"
-        return [bad("workers", f"neither workers nor dirt can be read: {hot.problem}", advice)]
+        return [bad("workers", f"neither workers nor the backlog can be read: {hot.problem}", advice)]
     pulse = hot.pulse
     return [
         judge_workers(pulse.workers, embedded=bool(targets.embedded)),

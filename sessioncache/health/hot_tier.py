@@ -55,7 +55,7 @@ def judge_channels(facts: RedisFacts) -> list[Finding]:
     """Whether the user of the URL may use our channels, if not."""
     if not facts.without_channels:
         return []
-    found = "the user of the URL may not use them: `watch()` is refused, and workers find new dirt at their next sweep"
+    found = "the user of the URL may not use them: `watch()` is refused, and workers find new writes at their next poll"
     return [warning("channels", found, f"ACL SETUSER … &{facts.without_channels}:*")]
 
 
@@ -65,7 +65,7 @@ def judge_eviction(facts: RedisFacts) -> Finding:
     if not policy:
         return warning(
             "eviction",
-            "the policy is unknown: neither INFO nor CONFIG tells",
+            "the policy is unknown: neither INFO nor CONFIG shows it",
             "see that it is noeviction or volatile-*",
         )
     if policy.startswith("allkeys"):
@@ -78,7 +78,7 @@ def judge_persistence(facts: RedisFacts) -> Finding:
     """Whether a restart of Redis loses what was not flushed yet."""
     info, fsync = facts.info, facts.config.get("appendfsync")
     if "aof_enabled" not in info:
-        return warning("persistence", "it is unknown: INFO does not tell", "see that the append-only file is on")
+        return warning("persistence", "it is unknown: INFO does not show it", "see that the append-only file is on")
     if failed := _failed(info):
         return bad("persistence", f"the last {failed} failed", "see the server's log: disk full, or no right to write?")
     if info["aof_enabled"] != "1":
@@ -110,7 +110,9 @@ def judge_memory(facts: RedisFacts, *, embedded: bool = False) -> Finding:
     """How much of its memory Redis uses."""
     used, most = (_number(facts.info, name) for name in ("used_memory", "maxmemory"))
     if used is None:
-        return warning("memory", "it is unknown: INFO does not tell", "see that maxmemory is set, and far from reached")
+        return warning(
+            "memory", "it is unknown: INFO does not show it", "see that maxmemory is set, and far from reached"
+        )
     if not most and embedded:
         return good("memory", f"{told_bytes(used)} used; the embedded server has no limit")
     if not most:

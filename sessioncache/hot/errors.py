@@ -149,7 +149,7 @@ def not_served(error: RedisConnectionError) -> HotTierUnavailableError:
     if isinstance(error, BusyLoadingError):
         return not_executed("Redis is loading its data")
     if isinstance(error, AuthenticationError):
-        return not_executed("Redis asks for the password anew")
+        return not_executed("Redis asks for the password again")
     return not_executed(f"Redis does not serve this connection ({type(error).__name__})")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError
-from sessioncache.hot.client import HotClient, Reply
+from sessioncache.hot.client import Argument, HotClient, Reply
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.scripts import load_script
 from sessioncache.primitives.ownership import INSTALLATION, TAKEN, tag_of
@@ -58,19 +58,30 @@ class Incarnations:
         # R18: each reply shows an incarnation, and with this tag also which database Redis belongs to.
         return f"{secrets.token_urlsafe(9)}{tag_of(self.database)}".encode()
 
-    async def confirm(self, incarnations: Mapping[int, str], forgetful: Collection[int] = ()) -> None:
+    async def held(self, buckets: Sequence[int]) -> dict[int, str]:
+        """The incarnation that each bucket has now, registered or not; buckets without one are left out."""
+        commands = [(b"HGET", self._layout.control(bucket), b"incarnation") for bucket in buckets]
+        found = zip(buckets, await self._link.exchange(commands, {}), strict=True)
+        return {bucket: reply.decode() for bucket, reply in found if isinstance(reply, bytes)}
+
+    async def confirm(self, incarnations: Mapping[int, str], forgetful: Collection[int] = ()) -> set[int]:
         """Record that SQL's fence names these; a bucket that has another one by now stays unregistered.
 
-        `forgetful`: buckets of which Redis had lost something.
+        The buckets that are registered now.  `forgetful`: buckets of which Redis had lost something.
         """
         calls = [([self._layout.control(b)], (inc.encode(), int(b in forgetful))) for b, inc in incarnations.items()]
-        await self._link.call_many(load_script("registered"), calls)
+        return await self._registered(list(incarnations), calls)
 
-    async def keep(self, buckets: Sequence[int]) -> bool:
-        """Use what there is; False where an incarnation is not registered, or Redis may have forgotten something."""
+    async def keep(self, buckets: Sequence[int]) -> set[int]:
+        """Use what there is: the buckets whose incarnation SQL has ever known, and of which Redis forgot nothing."""
         # Without a name the script confirms the incarnation that there is, if SQL has ever known it.
-        calls = [([self._layout.control(b)], (b"", 0)) for b in buckets]
-        return all(reply[0] == b"ok" for reply in await self._link.call_many(load_script("registered"), calls))
+        return await self._registered(buckets, [([self._layout.control(b)], (b"", 0)) for b in buckets])
+
+    async def _registered(
+        self, buckets: Sequence[int], calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]]
+    ) -> set[int]:
+        replies = await self._link.call_many(load_script("registered"), calls)
+        return {bucket for bucket, reply in zip(buckets, replies, strict=True) if reply[0] == b"ok"}
 
     async def read_record(self) -> dict[str, str]:
         """The installation that this Redis belongs to; empty for one that was never used."""

@@ -140,7 +140,7 @@ def _decode_slowly(text: bytes, key: str, session_id: str) -> Any:
         return json.loads(text, parse_constant=_refuse_constant)
     whose = f" of the session {session_id!r}" if session_id else ""
     raise DamagedValueError(
-        f"what is stored of the key {key!r}{whose} is no JSON text: set the key anew, or delete it",
+        f"what is stored of the key {key!r}{whose} is no JSON text: set the key again, or delete it",
         key=key,
         session_id=session_id,
     )

@@ -32,7 +32,7 @@ _TOLD: Mapping[type[SessionCacheError], str] = {
     MemoryFullError: "there is no room for more at the moment; nothing was written: try again later",
     BackPressureError: "nothing can be written at the moment: try again later",
     OutcomeUnknownError: "it is not known whether this was done: look at what there is before you try again",
-    DamagedValueError: "what is stored under this key cannot be read: set it anew, or delete it",
+    DamagedValueError: "what is stored under this key cannot be read: set it again, or delete it",
     StaleSessionError: "nothing can be written at the moment: try again in a minute",
 }
 """Errors of the machinery: their messages may name servers, which are not for models."""

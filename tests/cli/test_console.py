@@ -134,7 +134,7 @@ async def test_whoever_names_one_letter_does_not_drop_others(cache: SessionCache
         refused = await run("dead", "drop", *words, "--json")
         assert (refused.code, refused.json["kind"]) == (2, "ConfigurationError")
     unknown = await run("dead", "drop", "none", "--json")
-    assert (unknown.code, unknown.json, unknown.err) == (1, {"dropped": []}, "there is no such letter\n")
+    assert (unknown.code, unknown.json, unknown.err) == (1, {"dropped": []}, "there is no such dead letter\n")
     assert len((await run("dead", "list", "--json")).json["letters"]) == 2
     dropped = await run("dead", "drop", letters[0], "--json")
     assert dropped.json == {"dropped": letters[:1]}

@@ -378,7 +378,7 @@ def test_with_redis_away_the_database_is_examined_all_the_same(urls: Urls) -> No
     assert "-> see that Redis runs there" in lines[1]
     told = [line.split()[:2] for line in lines[2:-1]]
     assert told == [["good", name] for name in (*SQL_ALONE, "layout", "incarnations", "clocks")]
-    assert lines[-1].startswith("unhealthy: 1 bad, 6 good; what only the tier that is away can tell")
+    assert lines[-1].startswith("unhealthy: 1 bad, 6 good; what only the unavailable tier knows")
     assert "hush" not in "\n".join(lines)
     assert code == 3
 

@@ -112,7 +112,7 @@ async def test_the_tool_goes_on_with_the_rest(urls: Urls, cache: SessionCache) -
     listed = await tool.call({"operation": "list", "namespace": "skills"})
     assert listed == {"entries": [{"key": "good", "value": "5"}], "damaged": ["bad"]}
     got = await tool.reply({"operation": "get", "namespace": "skills", "key": "bad"})
-    assert "set it anew, or delete it" in json.loads(got)["error"]
+    assert "set it again, or delete it" in json.loads(got)["error"]
     assert (await tool.call({"operation": "set", "namespace": "skills", "key": "bad", "value": "x"})) == {"ok": True}
     assert (await tool.call({"operation": "get", "namespace": "skills", "key": "bad"})) == {"value": "x"}
 

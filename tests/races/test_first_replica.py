@@ -20,12 +20,13 @@ from sessioncache import DurableTierUnavailableError, Session, SessionCache
 from sessioncache.health.examination import examine
 from sessioncache.health.finding import Level
 from sessioncache.health.targets import find_targets
+from sessioncache.primitives.names import KeyScope
 from sessioncache.settings import CacheSettings
 from tests.conftest import StartRedis, missing
 from tests.helpers import Urls, connect, drain, execute, fetch, upgrade
 from tests.proxy import Proxy
 from tests.servers import PostgreSQLServer, RedisKind, RedisServer
-from tests.waiting import wait_until
+from tests.waiting import wait_until, wait_until_async
 
 KINDS = pytest.mark.parametrize("kind", ["valkey", "redis"])
 
@@ -133,16 +134,25 @@ async def test_r17_with_sql_away_a_first_replica_stops_nothing(
 async def test_r17_with_sql_locked_a_first_replica_stops_nothing(
     start_redis: StartRedis, sqlite_url: str, tmp_path: Path, kind: RedisKind
 ) -> None:
-    """Nobody can write to SQL: what names the incarnation there already need not be written again."""
+    """Nobody can write to SQL: what it names already need not be written, whoever waits for something else."""
     server = start_redis(kind, tcp=True, repl_diskless_sync_delay=0)
     await upgrade(sqlite_url)
-    async with connect(Urls(server.url, sqlite_url)) as cache:
+    urls = Urls(server.url, sqlite_url)
+    async with connect(urls) as cache, connect(urls) as other:
         session = await used(cache)
+        again = await other.get("ada", "s1")
         with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as holder:
             holder.execute("BEGIN IMMEDIATE")
             await asyncio.to_thread(attach_replica, server, start_redis, tmp_path)
+            new = asyncio.create_task(cache.create("bob", session_id="s2"))  # of a bucket that SQL does not know
+            swapping = cache._tiers.fencing._swapping
+            await wait_until_async(swapping.locked, 20, "a bucket is to be registered in SQL")
             await session.set("k", 2)
             assert (await cache.get("ada", "s1")).state["k"] == 2
+            await again.set("k", 3)
+            await other._tiers.fencing.register([again._by_scope[KeyScope.SESSION].ref.bucket])
+            assert not new.done()
+        await new
 
 
 async def test_r17_a_fence_that_names_another_one_is_heeded_when_sql_is_back(

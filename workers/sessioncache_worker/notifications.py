@@ -37,7 +37,9 @@ async def listen(link: HotClient, layout: Layout, heard: Callable[[int | None], 
                 await _until(left, _hear(channel, layout, heard))
         except NoPermissionError:
             if not warned:
-                logger.warning("the Redis user may not subscribe (&PREFIX:*): dirt is found by the sweeps only, later")
+                logger.warning(
+                    "the Redis user may not subscribe (&PREFIX:*): new writes are found by polling only, later"
+                )
             # Without the right to subscribe nothing is lost: the poll finds it, only later.
             warned = True
             await asyncio.sleep(_SILENCE)

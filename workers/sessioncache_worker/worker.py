@@ -282,7 +282,7 @@ class FlushWorker:
 
     async def _told_of_others(self) -> str:
         held = sum((await self._tiers.backlog.count_dirty(self._buckets)).values())
-        return f"another worker holds {counted(held, 'scope')} that it cannot flush: `sessioncache doctor` tells why"
+        return f"another worker holds {counted(held, 'scope')} that it cannot flush: `sessioncache doctor` shows why"
 
     async def dead_letters(self) -> int:
         """How many entries the database refuses as data."""

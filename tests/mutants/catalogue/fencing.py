@@ -20,8 +20,8 @@ MUTATIONS = (
         "what SQL names already is written once more",
         "R17",
         _FENCING,
-        "for b, one in found.items() if not one.kept}",
-        "for b, one in found.items() if b not in lapsed}",
+        "        return [bucket for bucket in buckets if bucket not in confirmed]\n",
+        "        return buckets\n",
         (_REPLICA + "test_r17_with_sql_locked_a_first_replica_stops_nothing",),
     ),
     Mutation(
@@ -36,8 +36,8 @@ MUTATIONS = (
         "a first replica stops all with SQL away",
         "R17",
         _FENCING,
-        "            if await self._incarnations.keep(buckets):\n                return None\n",
-        "            pass\n",
+        "            kept = await self._incarnations.keep(sorted(held))\n",
+        "            kept = set[int]()\n",
         (_REPLICA + "test_r17_with_sql_away_a_first_replica_stops_nothing",),
     ),
     Mutation(
@@ -63,5 +63,13 @@ MUTATIONS = (
         "        await self._incarnations.claim()  # again: Redis may have forgotten it since\n",
         "",
         (_INSTALLATION + "test_r18_a_redis_that_forgets_everything_while_it_is_registered_is_reclaimed_too",),
+    ),
+    Mutation(
+        "what SQL names already waits for what has to be written",
+        "R17",
+        _FENCING,
+        "        async with self._swapping:\n            if not unnamed",
+        "        async with self._looking:\n            if not unnamed",
+        (_REPLICA + "test_r17_with_sql_locked_a_first_replica_stops_nothing",),
     ),
 )

@@ -240,14 +240,6 @@ MUTATIONS = (
         ("unit/test_fencing.py::test_buckets_that_come_one_by_one_are_summed_up",),
     ),
     Mutation(
-        "who waits for a registration does not learn why it failed",
-        "R17",
-        "sessioncache/coordination/fencing.py",
-        "                    raise self._failure\n",
-        "                    return\n",
-        ("unit/test_fencing.py::test_all_that_wait_for_a_registration_are_told_why_it_failed",),
-    ),
-    Mutation(
         "each scope that cannot be flushed is a line",
         "R10",
         _WORKER + "isolation.py",
