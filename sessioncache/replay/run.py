@@ -42,14 +42,12 @@ async def replay(
     async with open_urls(redis_url, database_url, data_dir) as urls, open_tiers(*urls, settings) as tiers:
         buckets = range(tiers.settings.buckets)
         before = await tiers.backlog.counters(buckets)
-        installation = {"prefix": settings.prefix, "buckets": settings.buckets}
         options = {
-            "file": str(file),
             "redis": urls[0],
             "database": urls[1],
             "app": app,
             "marker": marker,
-            **installation,
+            **_shared_options(file, settings),
         }
         with _progress(console) as progress:
             bar = progress.add_task("sessions", total=len(recordings) * repeat, kills=0)
@@ -72,6 +70,11 @@ async def replay(
     summary = summarize(figures, before, after, verdict)
     print_table(console, summary, verdict)
     return summary
+
+
+def _shared_options(file: Path, settings: CacheSettings) -> dict[str, Any]:
+    """What agents and workers have to know of the recordings and the installation."""
+    return {"file": str(file), "prefix": settings.prefix, "buckets": settings.buckets}
 
 
 def _progress(console: Console) -> Progress:
