@@ -52,9 +52,11 @@ class Fencing:
         wait for those of which it has to be written: it may be locked, or read-only, for now.
         """
         own = set(buckets)
+        if not own:  # a worker asks so in every round: it waits for nobody
+            return
         self._wanted |= own
         async with self._looking:
-            if not own & self._wanted:  # another call has seen to them
+            if not own & self._wanted:  # another call has registered them, or will
                 return
             todo, self._wanted = sorted(self._wanted), set()
             unnamed = set(await self._confirm_named(todo))
@@ -70,7 +72,7 @@ class Fencing:
 
         Where SQL is away, and Redis has forgotten nothing, what SQL has ever known may be used.
         """
-        held = await self._incarnations.held(buckets)
+        held = await self._incarnations.registered(buckets)
         if not held:
             return buckets
         try:

@@ -58,11 +58,12 @@ class Incarnations:
         # R18: each reply shows an incarnation, and with this tag also which database Redis belongs to.
         return f"{secrets.token_urlsafe(9)}{tag_of(self.database)}".encode()
 
-    async def held(self, buckets: Sequence[int]) -> dict[int, str]:
-        """The incarnation that each bucket has now, registered or not; buckets without one are left out."""
-        commands = [(b"HGET", self._layout.control(bucket), b"incarnation") for bucket in buckets]
+    async def registered(self, buckets: Sequence[int]) -> dict[int, str]:
+        """The incarnation with which each bucket is registered, under whatever replid; others are left out."""
+        commands = [(b"HMGET", self._layout.control(bucket), b"incarnation", b"registered") for bucket in buckets]
         found = zip(buckets, await self._link.exchange(commands, {}), strict=True)
-        return {bucket: reply.decode() for bucket, reply in found if isinstance(reply, bytes)}
+        # An error in place of a reply is met again, and raised, by whoever registers the bucket.
+        return {bucket: reply[0].decode() for bucket, reply in found if isinstance(reply, list) and reply[1] == b"1"}
 
     async def confirm(self, incarnations: Mapping[int, str], forgetful: Collection[int] = ()) -> set[int]:
         """Record that SQL's fence names these; a bucket that has another one by now stays unregistered.

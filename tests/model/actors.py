@@ -28,6 +28,7 @@ _READING = (
     "clock",
     "read_layout",
     "read_fences",
+    "check_owned",
     "read_scopes",
     "read_changes",
     "evidence",

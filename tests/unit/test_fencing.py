@@ -35,7 +35,7 @@ class Named:
     def __init__(self) -> None:
         self.owner_is_asked_of: list[str] = []
 
-    async def held(self, buckets: Sequence[int]) -> dict[int, str]:
+    async def registered(self, buckets: Sequence[int]) -> dict[int, str]:
         return {bucket: f"of {bucket}" for bucket in buckets}
 
     async def read_fences(self, buckets: Sequence[int]) -> dict[int, str]:
@@ -59,3 +59,10 @@ async def test_who_asks_for_no_bucket_meets_nothing_of_what_others_met() -> None
     with pytest.raises(ConfigurationError):
         await fencing.register([1])
     await fencing.register([])
+
+
+async def test_who_asks_for_no_bucket_waits_for_nobody() -> None:
+    named: Any = Named()
+    fencing = Fencing(named, named)
+    async with fencing._looking, fencing._swapping:
+        await fencing.register([])

@@ -72,4 +72,12 @@ MUTATIONS = (
         "        async with self._looking:\n            if not unnamed",
         (_REPLICA + "test_r17_with_sql_locked_a_first_replica_stops_nothing",),
     ),
+    Mutation(
+        "who asks for no bucket waits for others",
+        "R17",
+        _FENCING,
+        "        if not own:  # a worker",
+        "        if False:  # a worker",
+        ("unit/test_fencing.py::test_who_asks_for_no_bucket_waits_for_nobody",),
+    ),
 )
