@@ -15,7 +15,7 @@ from sessioncache.operations.dead_letters import DeadLetter, DeadLetterQueue
 from sessioncache.primitives.units import counted
 from sessioncache.settings import CacheSettings
 
-_COLUMNS = ("id", "scope", "org", "app", "user", "session", "namespace", "key", "reason", "attempts", "since")
+_COLUMNS = ("id", "scope", "org", "app", "user", "session", "namespace", "key", "reason", "state", "attempts", "since")
 _DELETIONS = """\
 SQL never had the keys of {}: that they are deleted is written there, too.  A rule of the database that refuses any row
 of them refuses this as well, and the letter comes back: change the rule, or delete the session"""
@@ -84,7 +84,8 @@ def _row(one: DeadLetter) -> Sequence[object]:
         one.namespace,
         "(head)" if one.head else one.key,
     )
-    return *told, one.reason, one.attempts, exact(one.refused_at)
+    state = "retrying" if one.retrying else "refused"
+    return *told, one.reason, state, one.attempts, exact(one.refused_at)
 
 
 def _print_one(chosen: Sequence[DeadLetter], *, as_json: bool) -> int:

@@ -41,6 +41,8 @@ class RawDeadLetter:
     size: int
     field: bytes
     """The field of the scope's hash; `!` for its head, which has no key."""
+    retrying: bool = False
+    """Whether it is to be flushed again, or being flushed."""
     older: bool = False
     """Whether SQL may have accepted it before Redis forgot that: the scope's hash is of an older incarnation."""
 
@@ -61,7 +63,7 @@ class RawDeadLetter:
 
 
 class DeadLetters:
-    """Reads dead letters, and takes them back."""
+    """Reads dead letters, and has them retried."""
 
     def __init__(self, link: HotClient, layout: Layout) -> None:
         self._link = link
@@ -72,7 +74,7 @@ class DeadLetters:
         replies = await self._link.exchange([(b"HGETALL", self._layout.control(b)[:-3] + b"dead") for b in buckets], {})
         found = [(b, *pair) for b, reply in zip(buckets, replies, strict=True) for pair in pairs_of(reply).items()]
         # Failures that are no dead letters yet stand in the same hash.
-        dead = [one for one in found if one[2].split(b"|", 2)[1] == b"1"]
+        dead = [one for one in found if one[2].split(b"|", 2)[1] != b"0"]
         if not dead:
             return []
         commands = [
@@ -93,9 +95,9 @@ class DeadLetters:
         return [letter for letter in letters if letter is not None]
 
     async def retry_due(self, buckets: Sequence[int], most: int) -> int:
-        """Take back the dead letters that are due to be retried, the longest refused first; their number."""
+        """Have the dead letters flushed again that are due to be retried, the longest refused first; their number."""
         now = await self._link.time()
-        due = [one for one in await self.read(buckets) if one.is_due(now)]
+        due = [one for one in await self.read(buckets) if not one.retrying and one.is_due(now)]
         # Only so many at once: refused again, each costs SQL some transactions.
         due = sorted(due, key=lambda one: one.refused_at)[:most]
         calls = [
@@ -104,7 +106,7 @@ class DeadLetters:
         return sum(reply[1] for reply in await self._link.call_many(load_script("retry"), calls))
 
     async def retry(self, place: Place, field: bytes) -> bool:
-        """Take a dead letter back, so that its entry, or head, is flushed again; whether there was one."""
+        """Have the entry, or head, of a dead letter flushed again; whether there was one."""
         return bool((await self._link.call(load_script("retry"), [place.control, place.hash], [field]))[1])
 
 
@@ -119,7 +121,7 @@ def _version_field(name: bytes) -> bytes:
 def _letter(
     bucket: int, name: bytes, value: bytes, of_hash: list[bytes | None], incarnation: bytes | None
 ) -> RawDeadLetter | None:
-    digits, _, attempts, refused_at, reason = value.split(b"|", 4)
+    digits, state, attempts, refused_at, reason = value.split(b"|", 4)
     *names, birth, hash_incarnation, entry = (part or b"" for part in of_hash)
     org, app, user, session, namespace, holder = (name.decode() for name in names)
     # Written again since: the new value has not been refused yet.
@@ -142,5 +144,6 @@ def _letter(
         birth=birth,
         size=json_size(entry[DIGITS:]),
         field=name[_MEMBER:],
+        retrying=state == b"2",
         older=hash_incarnation != (incarnation or b""),
     )

@@ -39,6 +39,8 @@ class DeadLetter:
     """Bytes of the value."""
     head: bool = False
     """Whether it is the head of the scope (names, title, counters) that is refused, and with it the whole scope."""
+    retrying: bool = False
+    """Whether it is being retried: it goes once the database accepts it, and stays if the database refuses it again."""
 
 
 class DeadLetterQueue:
@@ -56,7 +58,10 @@ class DeadLetterQueue:
         return sorted((_told(one) for one in raw), key=lambda letter: letter.refused_at)
 
     async def retry(self, letter_id: str) -> bool:
-        """Have the entry, or head, flushed again; False if there is no such dead letter."""
+        """Have the entry, or head, flushed again; False if there is no such dead letter.
+
+        It stays in the list, as one that is being retried, until the database has accepted it.
+        """
         raw = await self._find(letter_id)
         return raw is not None and await self._letters.retry(_place(self._tiers, raw), raw.field)
 
@@ -79,8 +84,9 @@ class DeadLetterQueue:
         part = Part(place, [operation], birth=raw.birth if place.ref.kind is ScopeKind.SESSION else b"")
         host = [Part(self._tiers.layout.host(place, raw.holder), birth=raw.birth)] if raw.holder else []
         outcome = await self._tiers.perform(lambda: self._tiers.hot.write([*host, part]))
-        if isinstance(outcome, Refused) or not await self._letters.retry(place, raw.field):
+        if isinstance(outcome, Refused):
             return False
+        await self._letters.retry(place, raw.field)  # a worker may have flushed it, and the letter, by now
         if row is None:
             self.deletions.append(letter_id)
         return True
@@ -110,6 +116,7 @@ def _told(raw: RawDeadLetter) -> DeadLetter:
         reason=raw.reason,
         bytes=raw.size,
         head=raw.is_head,
+        retrying=raw.retrying,
     )
 
 

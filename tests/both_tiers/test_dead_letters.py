@@ -147,6 +147,7 @@ async def test_a_letter_is_flushed_on_command_once_its_cause_is_gone(cache: Sess
         await worker.flush_once()
         execute(urls.database, "DROP TRIGGER refuse")
         assert await DeadLetterQueue(cache._tiers).retry((await letters(cache))[0].id)
+        assert [letter.retrying for letter in await letters(cache)] == [True]
         await worker.flush_once()
     assert stored_values(urls.database, SCOPE) == {"good": 1, "bad": "poison"}
     await made.flush(60)

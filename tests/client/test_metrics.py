@@ -12,6 +12,7 @@ from sessioncache import MemoryFullError, Session, SessionCache, StaleSessionErr
 from sessioncache.hot.client import HotClient
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.metrics import SILENT, Metrics, Sample, WorkerSample, lag_seconds
+from sessioncache.operations.dead_letters import DeadLetterQueue
 from tests.conftest import StartRedis
 from tests.helpers import BUCKETS, Urls, connect, drain, evict, open_worker, raw, session, settle, upgrade
 from tests.keys import read_dump
@@ -155,6 +156,10 @@ async def test_dead_letters_are_counted_and_are_neither_dirty_nor_old(
     await drain(small_urls)
     pulse = await vitals.read()
     assert (pulse.dead_letters, pulse.dirty_scopes, pulse.oldest_age) == (1, 0, None)
+    queue = DeadLetterQueue(small_cache._tiers)
+    assert await queue.retry((await queue.list())[0].id)
+    pulse = await vitals.read()
+    assert (pulse.dead_letters, pulse.dirty_scopes) == (1, 1), "while it is retried"
 
 
 async def test_reading_vitals_changes_nothing(small_urls: Urls, small_cache: SessionCache, vitals: Metrics) -> None:

@@ -9,7 +9,7 @@ import pytest
 from sessioncache.hot.layout import Place
 from sessioncache.hot.signals import Dropped
 from sessioncache.primitives.revisions import LARGEST, decode_revision
-from tests.scripts.bench import BUCKETS, START, Bench, drop, put
+from tests.scripts.bench import BUCKETS, IDLE, START, Bench, drop, put
 from tests.scripts.spaces import with_dirty_namespaces, write
 
 
@@ -145,6 +145,59 @@ async def test_a_pardoned_letter_is_flushed_again_now(bench: Bench) -> None:
     assert bench.due(place) == bench.since(place) == bench.clock.micros
     assert [entry.key for entry in (await bench.dirt(place)).entries] == ["bad"]
     assert (await bench.flush(place)).left == 0
+
+
+async def retrying(bench: Bench) -> list[bool]:
+    """Of all letters, whether they are being retried."""
+    return [letter.retrying for letter in await bench.letters.read(range(BUCKETS))]
+
+
+async def test_a_letter_that_is_retried_stays_in_the_list_until_sql_has_its_entry(bench: Bench) -> None:
+    place = await poisoned(bench)
+    assert await retrying(bench) == [False]
+    await bench.letters.retry(place, b"=bad")
+    assert await retrying(bench) == [True]
+    await bench.flush(place)
+    assert raw_letters(bench, place) == {}
+
+
+async def test_a_letter_that_is_refused_again_is_one_at_once(bench: Bench) -> None:
+    place = bench.user()
+    await bench.install(place)
+    await bench.write(place, put("bad", "1"))
+    for _ in range(3):
+        await bench.record_failure(await bench.dirt(place), "bad", attempts=3)
+    await bench.letters.retry(place, b"=bad")
+    assert await bench.record_failure(await bench.dirt(place), "bad", attempts=3)
+    assert (await letters(bench), await retrying(bench)) == ([("bad", "u", 4, "why")], [False])
+    assert bench.due(place) is None
+
+
+async def test_what_is_retried_is_not_retried_again_by_itself(bench: Bench) -> None:
+    place = await poisoned(bench)
+    await bench.letters.retry(place, b"=bad")
+    bench.clock.move(100_000)
+    assert await bench.letters.retry_due(range(BUCKETS), 10) == 0
+
+
+async def test_what_is_retried_makes_its_scope_no_younger(bench: Bench) -> None:
+    place = await poisoned(bench)
+    await bench.letters.retry(place, b"=bad")
+    since = bench.since(place)
+    await bench.write(place, put("good", "2"))
+    bench.clock.move(5)
+    dirt = await bench.dirt(place)
+    good = [one for one in dirt.entries if one.key == "good"]
+    await bench.acknowledge(replace(dirt, entries=good, left_out=True))
+    assert bench.since(place) == since
+
+
+async def test_a_letter_of_which_nothing_can_be_flushed_goes_when_it_is_retried(bench: Bench) -> None:
+    place = await poisoned(bench)
+    bench.raw.srem(bench.key(place, f"d:{place.ref.member}"), "=bad")
+    bench.raw.expire(place.hash, int(IDLE))
+    assert await bench.letters.retry(place, b"=bad")
+    assert raw_letters(bench, place) == {}
 
 
 async def test_a_letter_is_tried_again_by_itself_ever_more_rarely_and_once_a_day(bench: Bench) -> None:
@@ -398,6 +451,20 @@ async def test_with_the_head_of_a_session_its_namespaces_rest_and_wake(bench: Be
     assert state.headless
     assert await bench.letters.retry(session, b"!")
     assert bench.due(session) == bench.due(space) == bench.since(space) == bench.clock.micros
+    assert await retrying(bench) == [True]
+    await bench.flush(space)
+    await bench.flush(session)
+    assert raw_letters(bench, session) == {}
+
+
+async def test_a_retried_head_that_only_a_namespace_waits_for_goes_with_the_flush_of_that(bench: Bench) -> None:
+    session, space = await session_with_space(bench)
+    await bench.flush(session)
+    assert await bench.backlog.record_failure((await bench.dirt(space)).host, None, "why", attempts=1)
+    assert await bench.letters.retry(session, b"!")
+    assert await retrying(bench) == [True]
+    await bench.flush(space)
+    assert raw_letters(bench, session) == {}
 
 
 async def test_what_wakes_the_head_of_a_session_wakes_its_namespaces_once_it_is_flushed(bench: Bench) -> None:

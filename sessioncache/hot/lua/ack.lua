@@ -47,12 +47,12 @@ local function drop_letters(member, gone, has_head)
   if has_head and call('HDEL', base .. 'dead', member .. '!') == 1 then wake_namespaces(base, string.sub(member, 2)) end
   local session = has_head and string.byte(member) == 110 and call('HGET', base .. 'h:' .. member, 'd')
   local letter = session and call('HGET', base .. 'dead', 's' .. session .. '!')
-  if letter and string.sub(letter, 11, 11) == '0' then call('HDEL', base .. 'dead', 's' .. session .. '!') end
+  if letter and string.sub(letter, 11, 11) ~= '1' then call('HDEL', base .. 'dead', 's' .. session .. '!') end
 end
 
 -- R10: whether something was refused that is no dead letter yet: that makes it no younger.
 local function is_suspect(member, dirty)
-  return next(letters_of(base, member, call('SMEMBERS', dirty), '0') or {})
+  return next(letters_of(base, member, call('SMEMBERS', dirty), '[02]') or {})
 end
 
 local function acknowledge(hash, at)

@@ -58,7 +58,7 @@ local function letters()
   if all == 0 or all > most_letters then return all end
   local dead = 0
   for _, letter in ipairs(call('HVALS', base .. 'dead')) do
-    if string.sub(letter, 11, 11) == '1' then dead = dead + 1 end
+    if string.sub(letter, 11, 11) ~= '0' then dead = dead + 1 end
   end
   return dead
 end

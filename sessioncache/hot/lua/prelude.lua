@@ -18,7 +18,7 @@
 --   P:{b}:spaces              set     MEMBER of the namespaces that are hot, and of some that were: who erases a user finds them here
 --   P:{b}:erased              hash    user scope's id -> until when writes of an erased user are refused (microseconds)
 --   P:{b}:ops:0, ops:1        hash    idempotency keys of calls, in two generations, with their replies (see `remember`)
---   P:{b}:dead                hash    MEMBER and field ('!' for the head) -> refused revision, dead, attempts, when, reason
+--   P:{b}:dead                hash    MEMBER and field ('!' for the head) -> refused revision, state (0, 1, 2), attempts, when, reason
 --   P:{b}:p:MEMBER:NAME       hash    what is stored in pieces of a scope before it is there (stage.lua, gather.lua), with a TTL
 --   P:{b}:p:MEMBER:NAME:d     set     the marks that it will have (gather.lua), with a TTL
 --   P:{b}:pieces              zset    id of a user, MEMBER:NAME of what is stored in pieces -> until when it may lie there (microseconds); has
@@ -238,8 +238,8 @@ local function holds_token(ctl, member, inc, token)
   return held and string.match(held, '^(.-)|%d+$') == inc .. '|' .. token
 end
 
--- R10: which of some dirty fields the database refused at the revision that they have ('1' for good: dead letters; '.' ever), and that
--- revision; nil: it refused nothing in this bucket.  Only of those with a dead letter the value is read: all of a scope's are large.
+-- R10: which of some dirty fields the database refused at the revision that they have, and that revision.  `kind` is a pattern of their
+-- state: '0' refused, but not often enough for a dead letter, '1' a dead letter, '2' one that is being retried.  nil: it refused nothing in this bucket.  Only of those with a dead letter the value is read: all of a scope's are large.
 local function letters_of(base, member, fields, kind)
   local letters, hash = base .. 'dead', base .. 'h:' .. member
   if call('EXISTS', letters) == 0 then return nil end
@@ -248,7 +248,7 @@ local function letters_of(base, member, fields, kind)
     local names_, accused, revisions = {}, {}, {}
     for j = i, math.min(i + CHUNK - 1, #fields) do names_[j - i + 1] = member .. fields[j] end
     for j, letter in ipairs(call('HMGET', letters, unpack(names_))) do
-      if letter and (kind == '.' or string.sub(letter, 11, 11) == kind) then
+      if letter and string.find(string.sub(letter, 11, 11), kind) then
         accused[#accused + 1] = fields[i + j - 1]
         revisions[#revisions + 1] = string.sub(letter, 1, 9)
       end
@@ -274,14 +274,17 @@ local function is_headless(base, member, session)
   return is_dead(member) or session and is_dead('s' .. session)
 end
 
--- R10: the dirty namespaces of a session whose head is no dead letter any more are due now.
+-- R10: the dirty namespaces of a session whose head is no dead letter any more are due now.  Whether there are any.
 local function wake_namespaces(base, session)
+  local found = false
   for _, member in ipairs(call('SMEMBERS', base .. 'ns:' .. session)) do
     if call('EXISTS', base .. 'd:' .. member) == 1 then
       call('ZADD', base .. 'dirty', 'NX', string.format('%.0f', now()), member)
       call('ZADD', base .. 'since', 'NX', string.format('%.0f', now()), member)
+      found = true
     end
   end
+  return found
 end
 
 -- The values of fields, false where there is none.

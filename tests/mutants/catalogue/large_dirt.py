@@ -76,7 +76,7 @@ MUTATIONS = (
         "values without letters are looked at",
         "R10",
         _LUA + "prelude.lua",
-        "      if letter and (kind == '.' or string.sub(letter, 11, 11) == kind) then\n",
+        "      if letter and string.find(string.sub(letter, 11, 11), kind) then\n",
         "      if not letter then letter = ZERO .. '|' .. kind end\n      if true then\n",
         (_LARGE + "test_values_without_a_letter_are_not_looked_at_for_letters",),
     ),

@@ -28,7 +28,7 @@ MUTATIONS = (
         "dead letters are not told",
         "R10",
         _VITALS,
-        "if string.sub(letter, 11, 11) == '1' then dead = dead + 1 end",
+        "if string.sub(letter, 11, 11) ~= '0' then dead = dead + 1 end",
         "dead = dead + 0",
         (_TESTS + "test_dead_letters_are_counted_and_are_neither_dirty_nor_old",),
     ),
