@@ -12,9 +12,8 @@ from rich.text import Text
 
 from sessioncache.cli.options import installation_of
 from sessioncache.cli.printing import is_terminal, plain, print_json
-from sessioncache.health.examination import examine
-from sessioncache.health.finding import Level, Report
-from sessioncache.health.targets import find_targets
+from sessioncache.health.examination import examine, find_targets
+from sessioncache.health.findings import Level, Report
 from sessioncache.settings import CacheSettings
 
 _STYLES = {Level.GOOD: "green", Level.WARNING: "yellow", Level.BAD: "bold red"}

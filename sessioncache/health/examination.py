@@ -5,25 +5,39 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from sessioncache.coordination.connecting import check_both
 from sessioncache.coordination.installation import record_of
 from sessioncache.durable.errors import LOGIN, NAME, POINTER, RIGHTS
+from sessioncache.embedded import folder
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError, HotTierUnavailableError
-from sessioncache.health.backlog import judge_dirty, judge_flushing, judge_letters, judge_oldest, judge_workers
-from sessioncache.health.both_tiers import judge_buckets, judge_clocks, judge_incarnations, judge_layout, judge_older
-from sessioncache.health.durable_tier import judge_database, judge_rights, judge_schema
-from sessioncache.health.finding import Finding, Report, bad
-from sessioncache.health.hot_tier import (
+from sessioncache.health.findings import (
+    Finding,
+    Report,
+    bad,
+    judge_buckets,
     judge_channels,
+    judge_clocks,
+    judge_database,
+    judge_dirty,
     judge_eviction,
+    judge_flushing,
+    judge_incarnations,
+    judge_layout,
+    judge_letters,
     judge_memory,
+    judge_older,
+    judge_oldest,
     judge_persistence,
     judge_redis,
     judge_refusals,
+    judge_rights,
+    judge_schema,
+    judge_workers,
 )
 from sessioncache.health.redis_facts import RedisFacts, read_redis, where_redis
 from sessioncache.health.sql_facts import SqlFacts, read_sql, where_sql
-from sessioncache.health.targets import Targets
 from sessioncache.hot.client import HotClient
 from sessioncache.primitives.deadline import within
 from sessioncache.settings import CacheSettings
@@ -38,6 +52,28 @@ _BY_CAUSE = {
     NAME: "create the database or role, or see that --database names the right ones",
     RIGHTS: "grant the role of --database what it lacks: CONNECT on the database, USAGE on the schema, and the tables",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The tiers of one installation: what is to be examined."""
+
+    redis: str | None
+    """URL; None: the embedded server does not run."""
+    database: str
+    embedded: str = ""
+    """The data folder of the embedded default; empty for named servers."""
+
+
+def find_targets(redis_url: str | None, database_url: str | None, data_dir: str) -> Targets:
+    """The tiers behind URLs, or without any those in the data folder; ConfigurationError where one URL is missing."""
+    if redis_url and database_url:
+        return Targets(redis_url, database_url)
+    check_both(redis_url, database_url)
+    root = Path(data_dir).expanduser().resolve()
+    socket = folder.find_socket(root)
+    running = socket is not None and folder.answers(socket)
+    return Targets(folder.redis_url(socket) if socket and running else None, folder.database_url(root), str(data_dir))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,8 @@ from sqlalchemy import Connection
 from sessioncache.cli.doctor import as_lines, render
 from sessioncache.cli.main import main
 from sessioncache.durable.engine import create_engine
-from sessioncache.health.examination import examine
-from sessioncache.health.finding import Report, good
-from sessioncache.health.targets import find_targets
+from sessioncache.health.examination import examine, find_targets
+from sessioncache.health.findings import Report, good
 from sessioncache.settings import CacheSettings
 from tests.helpers import Urls, beating, connect, drain, execute, open_worker, raw, start_worker, upgrade
 from tests.servers import RedisServer, free_port

@@ -12,8 +12,7 @@ import pytest
 import redis
 
 from sessioncache import HotTierUnavailableError
-from sessioncache.health.examination import examine
-from sessioncache.health.targets import find_targets
+from sessioncache.health.examination import examine, find_targets
 from sessioncache.hot.client import HotClient
 from sessioncache.hot.layout import Layout
 from sessioncache.hot.scripts import Script

@@ -20,8 +20,7 @@ from sessioncache.durable.migrate import upgrade_schema
 from sessioncache.durable.tier import DurableTier
 from sessioncache.durable.transactions import writing
 from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
-from sessioncache.health.examination import examine
-from sessioncache.health.targets import find_targets
+from sessioncache.health.examination import examine, find_targets
 from sessioncache.primitives.scopes import bare_id
 from sessioncache.settings import CacheSettings
 from tests.conftest import StartPostgreSQL

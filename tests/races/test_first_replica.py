@@ -17,9 +17,8 @@ from pathlib import Path
 import pytest
 
 from sessioncache import DurableTierUnavailableError, Session, SessionCache
-from sessioncache.health.examination import examine
-from sessioncache.health.finding import Level
-from sessioncache.health.targets import find_targets
+from sessioncache.health.examination import examine, find_targets
+from sessioncache.health.findings import Level
 from sessioncache.primitives.names import KeyScope
 from sessioncache.settings import CacheSettings
 from tests.conftest import StartRedis, missing

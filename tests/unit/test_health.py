@@ -8,11 +8,30 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sessioncache.durable.migrate import head_revision
-from sessioncache.health.backlog import judge_dirty, judge_letters, judge_oldest, judge_workers
-from sessioncache.health.both_tiers import judge_buckets, judge_clocks, judge_incarnations, judge_layout, judge_older
-from sessioncache.health.durable_tier import judge_database, judge_schema
-from sessioncache.health.finding import Level, Report, bad, good, version_of, warning
-from sessioncache.health.hot_tier import judge_eviction, judge_memory, judge_persistence, judge_redis, judge_refusals
+from sessioncache.health.findings import (
+    Level,
+    Report,
+    bad,
+    good,
+    judge_buckets,
+    judge_clocks,
+    judge_database,
+    judge_dirty,
+    judge_eviction,
+    judge_incarnations,
+    judge_layout,
+    judge_letters,
+    judge_memory,
+    judge_older,
+    judge_oldest,
+    judge_persistence,
+    judge_redis,
+    judge_refusals,
+    judge_schema,
+    judge_workers,
+    version_of,
+    warning,
+)
 from sessioncache.health.redis_facts import RedisFacts
 from sessioncache.health.sql_facts import History, SqlFacts, summed
 from sessioncache.hot.metrics import Incarnation, WorkerSample

@@ -16,9 +16,8 @@ from sessioncache_worker import FlushWorker
 from sessioncache import SessionCache
 from sessioncache.durable import statement_sizes
 from sessioncache.durable.tier import FlushResult
-from sessioncache.health.examination import examine
-from sessioncache.health.finding import Level
-from sessioncache.health.targets import find_targets
+from sessioncache.health.examination import examine, find_targets
+from sessioncache.health.findings import Level
 from sessioncache.primitives.entries import Dirt
 from sessioncache.primitives.outages import SQL
 from sessioncache.settings import CacheSettings

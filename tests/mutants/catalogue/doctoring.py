@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutation import Mutation
 
-_BACKLOG = "sessioncache/health/backlog.py"
+_FINDINGS = "sessioncache/health/findings.py"
 _DOCTOR = "cli/test_doctor.py::"
 _JUDGED = "unit/test_health.py::"
 
@@ -12,7 +12,7 @@ MUTATIONS = (
     Mutation(
         "doctor: silent workers are alive",
         "R9",
-        _BACKLOG,
+        _FINDINGS,
         "    if not living:\n",
         "    if False:\n",
         (_JUDGED + "test_a_worker_must_be_alive_and_none_silent_for_longer_than_a_lease",),
@@ -20,7 +20,7 @@ MUTATIONS = (
     Mutation(
         "doctor: dead letters are good",
         "R10",
-        _BACKLOG,
+        _FINDINGS,
         "    if letters:\n",
         "    if False:\n",
         (_DOCTOR + "test_dead_letters_are_bad_and_never_quoted",),
@@ -28,7 +28,7 @@ MUTATIONS = (
     Mutation(
         "doctor: allkeys is good",
         "R15",
-        "sessioncache/health/hot_tier.py",
+        _FINDINGS,
         '    if policy.startswith("allkeys"):\n',
         "    if False:\n",
         (_DOCTOR + "test_a_policy_that_evicts_what_is_dirty_is_bad",),
@@ -36,7 +36,7 @@ MUTATIONS = (
     Mutation(
         "doctor: any incarnation is good",
         "R17",
-        "sessioncache/health/both_tiers.py",
+        _FINDINGS,
         "        if strange:\n",
         "        if False:\n",
         (_JUDGED + "test_an_incarnation_that_the_database_does_not_name_is_bad",),
@@ -52,7 +52,7 @@ MUTATIONS = (
     Mutation(
         "doctor: makes the data folder",
         "R20",
-        "sessioncache/health/targets.py",
+        "sessioncache/health/examination.py",
         "    root = Path(data_dir).expanduser().resolve()\n",
         "    root = folder.prepare_folder(Path(data_dir))\n",
         (_DOCTOR + "test_the_embedded_default_is_not_started_by_looking_at_it",),
