@@ -22,6 +22,7 @@ from sessioncache.hot.fields import Field, head_of
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Content, Part, Touch, Wanted, Written
 from sessioncache.hot.signals import Gone
+from sessioncache.hot.write import Write
 from sessioncache.lease import Lease
 from sessioncache.namespace import Namespace
 from sessioncache.operations.export import export_session
@@ -99,7 +100,7 @@ class Session(Handle):
             session._note(*private, life=True)
             session._note(*shared)
         else:
-            session._note(parts, written, life=True)
+            session._note(Write(list(parts.values()), tuple(parts)), written, life=True)
         for scope, done in zip(parts, written.parts, strict=True):
             if done.content is not None:
                 session._take(0, scope, done.content)
@@ -245,7 +246,7 @@ class Session(Handle):
             InvalidNameError: The key has a prefix.
             InvalidValueError: The value is not exactly a JSON value, or the time cannot be used.
         """
-        written = await self._write({KeyScope.SESSION: [upsert_of(record)]})
+        _, written = await self._write({KeyScope.SESSION: [upsert_of(record)]})
         return written.parts[0].results[0] != 0
 
     async def clear(self) -> int:
@@ -330,13 +331,13 @@ class Session(Handle):
             self._in_use.seen(self._head)
 
 
-def _halves(parts: Mapping[KeyScope, Part], written: Written) -> list[tuple[dict[KeyScope, Part], Written]]:
+def _halves(parts: Mapping[KeyScope, Part], written: Written) -> list[tuple[Write, Written]]:
     """A create as two writes: of the private keys, at the birth, and of the shared keys."""
     halves = []
     for scopes, revision in (((KeyScope.SESSION, KeyScope.TEMP), written.birth), (_SHARED, written.revision)):
         own = {scope: part for scope, part in parts.items() if scope in scopes}
         done = [done for scope, done in zip(parts, written.parts, strict=True) if scope in scopes]
-        halves.append((own, Written(revision, done)))
+        halves.append((Write(list(own.values()), tuple(own)), Written(revision, done)))
     return halves
 
 

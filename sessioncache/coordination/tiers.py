@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, wait_random_exponential
 
@@ -36,10 +36,13 @@ from sessioncache.settings import IDLE_TTL, CacheSettings
 
 if TYPE_CHECKING:
     from sessioncache.durable.tier import DurableTier
+    from sessioncache.hot.messages import Refused, Written
+    from sessioncache.hot.write import Write
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 def _may_repeat(error: BaseException) -> bool:
@@ -94,8 +97,19 @@ class Tiers:
         await self.installation.check()
         await self._agree_once()
 
-    async def perform(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Call until everything is ready; repeat, with back-off up to the time-out, what certainly had no effect.
+    def write(self, write: Write) -> Awaitable[Written | Refused]:
+        """Make a write, once it is admitted."""
+        return self.perform(self._write, write)
+
+    async def _write(self, write: Write) -> Written | Refused:
+        # R18: what only deletes makes room, and is admitted under back-pressure, too.
+        if write.adds and not self.back_pressure.is_low:
+            await self.back_pressure.admit()
+        return await self.hot.write(write)
+
+    async def perform(self, attempt: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
+        """Call `attempt` until everything is ready; repeat, with back-off up to the time-out, what certainly had no
+        effect.
 
         ConfigurationError in a forked child, and on another event loop than that of the first call.
         """
@@ -104,9 +118,9 @@ class Tiers:
         with within(self.settings.timeout):
             try:
                 try:
-                    result = await self._prepared(attempt)
+                    result = await self._prepared(attempt, *args)
                 except (HotTierUnavailableError, DurableTierUnavailableError) as error:
-                    result = await self._again(attempt, error)
+                    result = await self._again(error, attempt, *args)
             except HotTierUnavailableError as error:
                 # Only what would have been repeated is an outage; a refusal that is final says nothing about Redis.
                 if is_repeatable(error):
@@ -117,7 +131,10 @@ class Tiers:
         return result
 
     async def _again(
-        self, attempt: Callable[[], Awaitable[T]], first: HotTierUnavailableError | DurableTierUnavailableError
+        self,
+        first: HotTierUnavailableError | DurableTierUnavailableError,
+        attempt: Callable[[*Ts], Awaitable[T]],
+        *args: *Ts,
     ) -> T:
         """Repeat a call that failed, as long as there is time and it can help."""
         if not _may_repeat(first) or is_final(first, 1) or seconds_left() <= 0:
@@ -130,18 +147,18 @@ class Tiers:
             reraise=True,
         )
         try:
-            return await retrying(self._prepared, attempt)
+            return await retrying(self._prepared, attempt, *args)
         except (HotTierUnavailableError, DurableTierUnavailableError):
             if seconds_left() <= 0 and isinstance(first, DurableTierUnavailableError):
                 raise first from None  # the last attempt only ran out of time, which says less than the first error
             raise
 
-    async def _prepared(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _prepared(self, attempt: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
         if not self.installation.checked:
             await self.check()
         while True:
             try:
-                return await attempt()
+                return await attempt(*args)
             except Unready as why:
                 with suppress(Unready):  # what came up meanwhile is met by the next attempt
                     await self._make_ready(why)

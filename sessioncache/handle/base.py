@@ -20,10 +20,10 @@ from sessioncache.handle.refusals import error_of
 from sessioncache.handle.unflushed_writes import UnflushedWrites
 from sessioncache.hot.fields import Code
 from sessioncache.hot.layout import Place
-from sessioncache.hot.limits import check_call
-from sessioncache.hot.messages import Content, Operation, Part, Refused, Wanted, Written, WrittenPart, only_deletes
+from sessioncache.hot.messages import Content, Operation, Part, Refused, Wanted, Written, WrittenPart
 from sessioncache.hot.signals import Gone
 from sessioncache.hot.tier import Plan
+from sessioncache.hot.write import Write
 from sessioncache.primitives import arithmetic
 from sessioncache.primitives.deadline import check_seconds, within
 from sessioncache.primitives.names import Key, KeyScope
@@ -202,15 +202,16 @@ class Handle(ABC):
             asked: dict[KeyScope, Sequence[str] | None] = {self._first: (), self._own: (), **dict.fromkeys(scopes)}
             reading = _Reading(planned, tuple(asked.items()), self._tiers.hot.plan(self._wanted(asked)))
             self._reading = reading
-        hot, plan, began, versions = self._tiers.hot, reading.plan, self._known.begin(), self._known.versions()
+        began, versions = self._known.begin(), self._known.versions()
         held = [versions.get(scope, b"") for scope, _ in reading.asked] if versions else ()
         try:
-            contents = await self._call(lambda: hot.look(plan, held))
+            contents = await self._of_life(self._tiers.perform(self._tiers.hot.look, reading.plan, held))
             for (scope, keys), content in zip(reading.asked, contents, strict=True):
                 if keys is None:
                     self._take(began, scope, content)
         finally:
             self._known.end(began)
+        await self._note_use()
 
     def _take(self, began: int, scope: KeyScope, content: Content | None) -> None:
         """Take in a scope that was read whole; None: it has not changed."""
@@ -222,9 +223,10 @@ class Handle(ABC):
 
     async def _read(self, keys: Mapping[KeyScope, Sequence[str] | None]) -> dict[KeyScope, Content]:
         asked = {self._first: keys.get(self._first, ()), self._own: keys.get(self._own, ()), **keys}
-        wanted = self._wanted(asked)
-        contents = dict(zip(asked, await self._call(lambda: self._tiers.hot.read(wanted)), strict=True))
+        found = await self._of_life(self._tiers.perform(self._tiers.hot.read, self._wanted(asked)))
+        contents = dict(zip(asked, found, strict=True))
         self._noticed(contents[self._own])
+        await self._note_use()
         return contents
 
     def _wanted(self, asked: Mapping[KeyScope, Sequence[str] | None]) -> list[Wanted]:
@@ -243,19 +245,17 @@ class Handle(ABC):
         await self._read_whole([self._own])
         return {key: self._known.values[key] for key in self._known.keys_of(self._own)}
 
-    async def _call(self, attempt: Callable[[], Awaitable[T]], take: Callable[[T], None] | None = None) -> T:
-        """The result of a call; `take` records it at once, so that a caller that is cancelled afterwards does not miss
-        it."""
+    async def _of_life(self, call: Awaitable[T]) -> T:
+        """The result of a call; what `gone` says where the life that this handle belongs to is over."""
         try:
-            outcome = await self._tiers.perform(attempt)
+            return await call
         except Gone:
             raise self.gone() from None
-        if take is not None:
-            take(outcome)
-        # For retention: a reading, `temp:` keys and shared keys leave no time in the session's head by themselves.
+
+    async def _note_use(self) -> None:
+        """For retention: a reading, `temp:` keys and shared keys leave no time in the session's head by themselves."""
         if self._in_use is not None and self._tiers.usage.needed:
             await self._in_use.note(self._tiers)
-        return outcome
 
     # ---- writing
 
@@ -283,7 +283,8 @@ class Handle(ABC):
         for key in () if delete == () else gone_keys(mapping, delete):
             scope, name = self._split(key)
             changes.setdefault(scope, []).append(Operation(Code.DELETE, name))
-        return decode_revision((await self._write(changes, if_revision)).revision)
+        _, written = await self._write(changes, if_revision)
+        return decode_revision(written.revision)
 
     async def delete(self, key: str) -> bool:
         """Delete one key; whether it existed."""
@@ -333,9 +334,8 @@ class Handle(ABC):
             await self._write(sorted_out)
 
     async def _clear(self) -> int:
-        changes = {self._own: [Operation(Code.CLEAR, "")]}
-        written = await self._write(changes)
-        return int(written.parts[list(self._parts(changes)).index(self._own)].results[0])
+        write, written = await self._write({self._own: [Operation(Code.CLEAR, "")]})
+        return int(written.parts[write.scopes.index(self._own)].results[0])
 
     async def flush(self, timeout: float = 30) -> None:
         """Wait until every write through this handle is durable; `timeout` in seconds.
@@ -356,80 +356,75 @@ class Handle(ABC):
     async def _change_one(self, key: str, code: bytes, text: bytes = b"", by: float = 0) -> bytes | int:
         """Change one key; the result of its operation."""
         scope, name = self._split(key)
-        changes = {scope: [Operation(code, name, text)]}
         # One time-out for all attempts: another writer may be faster any number of times.
         with within(self._tiers.settings.timeout):
-            outcome, sent = await self._change_exactly(key, changes, by)
-        written = self._accepted(outcome, changes)
-        result = written.parts[list(self._parts(changes)).index(scope)].results[0]
-        return sent if result == b"" else result
+            write, outcome = await self._change_exactly(key, scope, Operation(code, name, text), by)
+        written, place = self._accepted(write, outcome), write.scopes.index(scope)
+        result = written.parts[place].results[0]
+        return write.parts[place].operations[0].text if result == b"" else result
 
     async def _change_exactly(
-        self, key: str, changes: Mapping[KeyScope, list[Operation]], by: float
-    ) -> tuple[Written | Refused, bytes]:
-        """One change, and the text that was sent last.
+        self, key: str, scope: KeyScope, operation: Operation, by: float
+    ) -> tuple[Write, Written | Refused]:
+        """One change as it was sent last, and its outcome.
 
         What Lua cannot add exactly (R19) is added here, and written only if nobody else wrote the key meanwhile.
         """
-        ((scope, (operation,)),) = changes.items()
-        outcome, text = await self._try_write(changes), operation.text
+        write = asked = self._change({scope: [operation]})
+        outcome = await self._send(write)
         # Stale: somebody wrote the key after it was read for the sum, so that Lua is asked again from the start.
         while isinstance(outcome, Refused) and outcome.why in ("compute", "stale"):
-            again, text = changes, operation.text
+            write = asked
             if outcome.why == "compute":
                 value = decode_value(outcome.text, key, self.of_session)
                 text = encode_value(key, arithmetic.add(key, value, by))
-                again = {scope: [Operation(Code.SET, operation.key, text, outcome.revision)]}
-            outcome = await self._try_write(again)
-        return outcome, text
+                write = self._change({scope: [Operation(Code.SET, operation.key, text, outcome.revision)]})
+            outcome = await self._send(write)
+        return write, outcome
 
-    async def _write(self, changes: Mapping[KeyScope, list[Operation]], if_revision: int | None = None) -> Written:
-        return self._accepted(await self._try_write(changes, if_revision), changes)
+    async def _write(
+        self, changes: Mapping[KeyScope, Sequence[Operation]], if_revision: int | None = None
+    ) -> tuple[Write, Written]:
+        write = self._change(changes, if_revision)
+        return write, self._accepted(write, await self._send(write))
 
-    async def _try_write(
-        self, changes: Mapping[KeyScope, list[Operation]], if_revision: int | None = None
-    ) -> Written | Refused:
-        condition = b"" if if_revision is None else encode_revision(check_revision("if_revision", if_revision))
-        check_call(changes.values())
-        parts = self._parts(changes, condition)
-        sent = list(parts.values())
-        adds, pressure, hot = not only_deletes(sent), self._tiers.back_pressure, self._tiers.hot
-
-        async def attempt() -> Written | Refused:
-            # R18: what only deletes makes room, and is admitted under back-pressure, too.
-            if adds and not pressure.is_low:
-                await pressure.admit()
-            return await hot.write(sent, self._lease)
-
-        def take(outcome: Written | Refused) -> None:
-            if isinstance(outcome, Written):
-                self._note(parts, outcome, began)
-
-        # Before the call: whatever other calls record from now on may be newer than what this one brings.
-        began = self._known.begin()
-        try:
-            return await self._call(attempt, take)
-        finally:
-            self._known.end(began)
-
-    def _parts(self, changes: Mapping[KeyScope, list[Operation]], if_revision: bytes = b"") -> dict[KeyScope, Part]:
+    def _change(self, changes: Mapping[KeyScope, Sequence[Operation]], if_revision: int | None = None) -> Write:
         """The changes by scope, with the two that every write checks: the life of the first, the revision of the
-        handle's own."""
+        handle's own.  LimitExceededError."""
+        condition = b"" if if_revision is None else encode_revision(check_revision("if_revision", if_revision))
         places, first, own = self._places(), self._first, self._own
-        return {
-            scope: Part(
+        scopes = tuple(dict.fromkeys((first, own, *changes)))
+        parts = [
+            Part(
                 places[scope],
                 changes.get(scope, ()),
                 self._birth if scope is first else b"",
-                if_revision if scope is own else b"",
+                condition if scope is own else b"",
                 scope is KeyScope.TEMP,
             )
-            for scope in dict.fromkeys((first, own, *changes))
-        }
+            for scope in scopes
+        ]
+        write = Write(parts, scopes, self._lease)
+        write.check_size()
+        return write
 
-    def _note(self, parts: Mapping[KeyScope, Part], written: Written, began: int = 0, *, life: bool = False) -> None:
+    async def _send(self, write: Write) -> Written | Refused:
+        # Before the call: whatever other calls record from now on may be newer than what this one brings.
+        began = self._known.begin()
+        try:
+            outcome = await self._of_life(self._tiers.write(write))
+            # Nothing is awaited in between: a caller that is cancelled from now on does not miss it.
+            if isinstance(outcome, Written):
+                self._note(write, outcome, began)
+        finally:
+            self._known.end(began)
+        await self._note_use()
+        return outcome
+
+    def _note(self, write: Write, written: Written, began: int = 0, *, life: bool = False) -> None:
+        """Take in what was written; `life`: the session was created by it."""
         revision = written.revision
-        for (scope, part), done in zip(parts.items(), written.parts, strict=True):
+        for scope, part, done in zip(write.scopes, write.parts, written.parts, strict=True):
             if not done.changed:
                 self._note_absent(scope, part.operations, done, began)
                 continue
@@ -438,7 +433,7 @@ class Handle(ABC):
                 self._changed(revision)
         if self._unflushed is None:
             self._unflushed = self._open_unflushed()
-        self._unflushed.note(list(parts.values()), written, life=life)
+        self._unflushed.note(write.parts, written, life=life)
 
     def _note_part(
         self, scope: KeyScope, operations: Sequence[Operation], done: WrittenPart, revision: bytes, began: int
@@ -467,9 +462,8 @@ class Handle(ABC):
             for name in absent:
                 self._known.read(began, scope, name, None, version)
 
-    def _accepted(self, outcome: Written | Refused, changes: Mapping[KeyScope, list[Operation]]) -> Written:
+    def _accepted(self, write: Write, outcome: Written | Refused) -> Written:
         if isinstance(outcome, Written):
             return outcome
-        parts = list(self._parts(changes).items())
-        keys = [self._full(parts[i][0], parts[i][1].operations[j].key) for i, j in outcome.where if j >= 0]
+        keys = [self._full(write.scopes[i], write.parts[i].operations[j].key) for i, j in outcome.where if j >= 0]
         raise error_of(outcome, keys)

@@ -86,6 +86,10 @@ class Code:
     """All keys of the scope are deleted."""
 
 
+REMOVING = (Code.DELETE, Code.CLEAR)
+"""The codes of what makes nothing larger."""
+
+
 class Event:
     """What a channel announces of a scope."""
 

@@ -9,8 +9,8 @@ from sessioncache.hot.client import Argument, Reply, Request, evaluation
 from sessioncache.hot.layout import Place
 from sessioncache.hot.messages import Gathered, Refused, Written, WrittenPart
 from sessioncache.hot.scripts import load_script
-from sessioncache.hot.signals import PiecesLost, Taken, TokenLost
-from sessioncache.hot.tier import LIMITS, HotTier, raise_unready
+from sessioncache.hot.signals import PiecesLost, Taken, TokenLost, raise_unready
+from sessioncache.hot.tier import LIMITS, HotTier
 from sessioncache.primitives.signal import Signal
 
 
@@ -90,12 +90,8 @@ class Forking:
         keys = [parent.control, parent.hash, child.hash]
         keys += (place.hash for pair in fork.pairs for place in pair)
         told = (fork.spaces.birth, fork.spaces.mark, child.parents, child.ref.session.encode(), token, known)
-        ready = _pieces_args(fork.pieces)
-
-        def args(operation: Sequence[Argument]) -> list[Argument]:
-            return [*LIMITS, 0, *operation, fork.lease, *told, *ready]
-
-        reply = await self._hot.idempotency.call(load_script("fork"), parent, keys, args)
+        after = [fork.lease, *told, *_pieces_args(fork.pieces)]
+        reply = await self._hot.idempotency.call(load_script("fork"), parent, keys, [*LIMITS, 0], after)
         raise_unready(reply, fork.places)
         return _written(reply)
 

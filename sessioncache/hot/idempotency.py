@@ -27,9 +27,6 @@ from sessioncache.primitives.deadline import seconds_left
 from sessioncache.primitives.ownership import check_owner
 from sessioncache.settings import OPERATION_ID_LIFETIME
 
-Build = Callable[[Sequence[Argument]], list[Argument]]
-"""Builds the arguments of a call from those of its idempotency key."""
-
 Send = Callable[[Script, Sequence[bytes], Sequence[Argument]], Awaitable[Reply]]
 """Sends a script once."""
 
@@ -53,34 +50,53 @@ class Idempotency:
             check_owner(incarnation.decode(), self.database)
             self._incarnations[bucket] = incarnation
 
-    def call(self, script: Script, place: Place, keys: Sequence[bytes], build: Build) -> Awaitable[Reply]:
-        """The reply of a script that changes something.  OutcomeUnknownError where it is not known whether it did."""
-        return self._call(self._link.call, script, place, keys, build)
+    def call(
+        self,
+        script: Script,
+        place: Place,
+        keys: Sequence[bytes],
+        before: Sequence[Argument],
+        after: Sequence[Argument],
+    ) -> Awaitable[Reply]:
+        """The reply of a script that changes something; `before` and `after`: its arguments around those of the key.
+
+        OutcomeUnknownError where it is not known whether it changed anything.
+        """
+        return self._call(self._link.call, script, place, keys, before, after)
 
     async def call_beside(
         self,
         script: Script,
         place: Place,
         keys: Sequence[bytes],
-        build: Build,
+        before: Sequence[Argument],
+        after: Sequence[Argument],
         beside: Sequence[Sequence[Argument]],
     ) -> list[Reply]:
         """As `call`, followed by the replies of commands that follow it in the same round trip."""
         if not beside:
-            return [await self.call(script, place, keys, build)]
+            return [await self.call(script, place, keys, before, after)]
         found: list[Reply] = []
 
         async def send(script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Reply:
             found[:] = await self._link.call_beside(script, keys, args, beside)
             return found[0]
 
-        return [await self._call(send, script, place, keys, build), *found[1:]]
+        return [await self._call(send, script, place, keys, before, after), *found[1:]]
 
-    async def _call(self, send: Send, script: Script, place: Place, keys: Sequence[bytes], build: Build) -> Reply:
+    async def _call(
+        self,
+        send: Send,
+        script: Script,
+        place: Place,
+        keys: Sequence[bytes],
+        before: Sequence[Argument],
+        after: Sequence[Argument],
+    ) -> Reply:
         while True:
             under = self._incarnations.get(place.ref.bucket) or await self._look_up(place)
             # Without an incarnation there is nothing to be remembered under: the script will ask for registration.
-            args = build((_new_id() if under else b"", under, LIFETIME))
+            args = [*before, _new_id() if under else b"", under, LIFETIME, *after]
             try:
                 reply = await send(script, keys, args)
             except DamagedValueError as error:  # as for any script that failed

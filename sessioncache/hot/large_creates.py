@@ -18,8 +18,8 @@ from sessioncache.hot.layout import Place
 from sessioncache.hot.limits import is_within, size_of
 from sessioncache.hot.messages import Gathered, Part, Refused, Written
 from sessioncache.hot.scripts import load_script
-from sessioncache.hot.signals import Erased, PiecesLost, Taken, TokenLost
-from sessioncache.hot.tier import HotTier, raise_unready
+from sessioncache.hot.signals import Erased, PiecesLost, Taken, TokenLost, raise_unready
+from sessioncache.hot.tier import HotTier
 from sessioncache.primitives.deadline import apart, seconds_left
 from sessioncache.primitives.entries import Head
 from sessioncache.primitives.timestamps import json_size

@@ -10,7 +10,7 @@ from sessioncache.hot.client import HotClient
 from sessioncache.hot.idempotency import LIFETIME
 from sessioncache.hot.layout import Place
 from sessioncache.hot.scripts import load_script
-from sessioncache.hot.tier import raise_unready
+from sessioncache.hot.signals import raise_unready
 
 
 class Leases:

@@ -5,7 +5,7 @@ Redis does one thing at a time, and a call is one script: its size is limited, s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from sessioncache.errors import LimitExceededError
 from sessioncache.hot.messages import Operation
@@ -27,11 +27,6 @@ def check_size(keys: int, size: int) -> None:
         raise LimitExceededError(
             f"one call would write {size} bytes of values as JSON, at most {MAX_CALL_BYTES} are allowed; {_SPLIT}"
         )
-
-
-def check_call(changes: Collection[Sequence[Operation]]) -> None:
-    """Check the operations of a call, in all scopes together.  LimitExceededError."""
-    check_size(sum(map(len, changes)), size_of(changes))
 
 
 def check_fork(namespaces: int) -> None:

@@ -71,15 +71,6 @@ class Part(NamedTuple):
     temp: bool = False
 
 
-def only_deletes(parts: Sequence[Part]) -> bool:
-    """Whether a write makes nothing larger: it is admitted where there is no room for others."""
-    for part in parts:
-        for operation in part.operations:
-            if operation.code not in b"DC":
-                return False
-    return True
-
-
 class WrittenPart(NamedTuple):
     """What became of one part."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 
 from sessioncache.hot.layout import Place
 from sessioncache.primitives.signal import Signal
@@ -60,3 +62,12 @@ class PiecesLost(Signal):
 
 class Erased(Signal):
     """The user is being erased, or was erased just now: writes are refused."""
+
+
+def raise_unready(reply: Any, places: Sequence[Place]) -> None:
+    """Raise what the reply of a script reports as not ready; `places` are those that it numbers.  Unready, Gone."""
+    status = reply[0]
+    if status == b"gone":
+        raise Gone
+    if status in (b"register", b"revalidate", b"cold"):
+        raise Unready(Need(status.decode()), [places[i - 1] for i in reply[1:]])

@@ -29,12 +29,12 @@ from sessioncache.hot.messages import (
     Wanted,
     Written,
     WrittenPart,
-    only_deletes,
 )
-from sessioncache.hot.scripts import load_script
-from sessioncache.hot.signals import Gone, Need, PiecesLost, Taken, TokenLost, Unready
+from sessioncache.hot.scripts import Script, load_script
+from sessioncache.hot.signals import Need, PiecesLost, Taken, TokenLost, Unready, raise_unready
 from sessioncache.hot.tokens import TOKEN_LIFETIME_MS, Kept
 from sessioncache.hot.unflushed import Unflushed, read_unflushed
+from sessioncache.hot.write import Write
 from sessioncache.primitives.entries import Head, StoredScope
 from sessioncache.primitives.revisions import encode_revision
 from sessioncache.primitives.scopes import ScopeKind
@@ -71,35 +71,25 @@ class HotTier:
         self._large: dict[bytes, None] = {}
         """Hashes that were found to be large, the latest last."""
 
-    async def write(self, parts: Sequence[Part], lease: bytes = b"") -> Written | Refused:
-        """Write all parts in one step, or nothing; `lease`: token of the run lease that the writer must hold.
-
-        OutcomeUnknownError where no answer came.
-        """
+    async def write(self, write: Write) -> Written | Refused:
+        """Write all of it in one step, or nothing.  OutcomeUnknownError where no answer came."""
         # R15: what only deletes is accepted when memory is full.
-        script = load_script("write", "allow-oom") if only_deletes(parts) else load_script("write")
-
-        def args(operation: Sequence[Argument]) -> list[Argument]:
-            return [*LIMITS, self._temp_s, *operation, lease, *_part_args(parts)]
-
-        return self._written(parts, await self.idempotency.call(script, parts[0].place, _part_keys(parts), args))
+        script = load_script("write") if write.adds else load_script("write", "allow-oom")
+        return self._written(write, await self._call_writing(script, write))
 
     async def touch(self, part: Part, touch: Touch, lease: bytes = b"") -> tuple[Written | Refused, dict[bytes, bytes]]:
         """Count a use, and name the session; the head fields that lists show, empty where it was refused."""
         told = (touch.messages, touch.tokens, b"1" if touch.rename else b"", touch.title.encode())
-
-        def args(operation: Sequence[Argument]) -> list[Argument]:
-            return [*LIMITS, self._temp_s, *operation, lease, *told, *_part_args([part])]
-
-        reply = await self.idempotency.call(load_script("touch"), part.place, _part_keys([part]), args)
+        write = Write([part], lease=lease)
+        reply = await self._call_writing(load_script("touch"), write, *told)
         if reply[0] != b"ok":
-            return self._written([part], reply), {}
+            return self._written(write, reply), {}
         fields = zip(
             (Field.BIRTH, Field.UPDATED, Field.TITLE, Field.MESSAGES, Field.TOKENS, Field.FORKED_FROM),
             reply[3],
             strict=True,
         )
-        return self._written([part], reply[:3]), {name: value or b"" for name, value in fields}
+        return self._written(write, reply[:3]), {name: value or b"" for name, value in fields}
 
     async def use(self, place: Place, birth: bytes, interval: int) -> int:
         """Record that a session is in use, unless that was recorded less than `interval` µs ago; µs by the clock of
@@ -129,14 +119,11 @@ class HotTier:
         """
         identity = (head.org, head.app, head.user, head.session, head.title, head.forked_from)
         ready = (pieces.birth, pieces.name, *pieces.counts[0][:2]) if pieces else (b"", b"", 0, 0)
-
-        def args(operation: Sequence[Argument]) -> list[Argument]:
-            told = (token, known, *(text.encode() for text in identity))
-            return [*LIMITS, self._temp_s, *operation, b"", *told, *ready, *_part_args(parts)]
-
+        write = Write(parts)
+        after = [b"", token, known, *(text.encode() for text in identity), *ready, *write.arguments()]
         bodies = [(b"HGETALL", place.hash) for place in whole]
         reply, *found = await self.idempotency.call_beside(
-            load_script("create"), parts[0].place, _part_keys(parts), args, bodies
+            load_script("create"), parts[0].place, write.hashes(), [*LIMITS, self._temp_s], after, bodies
         )
         if reply[0] == b"exists":
             raise Taken
@@ -144,7 +131,7 @@ class HotTier:
             raise TokenLost
         if reply[0] == b"pieces":
             raise PiecesLost
-        outcome = self._written(parts, reply)
+        outcome = self._written(write, reply)
         if isinstance(outcome, Refused):
             return outcome
         return _with_contents(parts, outcome, {place.hash: body for place, body in zip(whole, found, strict=True)})
@@ -162,11 +149,9 @@ class HotTier:
 
     async def _delete(self, place: Place, birth: bytes, unused_since: int | None, cold: Sequence[Argument]) -> Deleted:
         condition = b"" if unused_since is None else encode_revision(unused_since)
-
-        def args(operation: Sequence[Argument]) -> list[Argument]:
-            return [birth, place.parents, *operation, condition, *cold]
-
-        reply = await self.idempotency.call(load_script("delete"), place, [place.control, place.hash], args)
+        reply = await self.idempotency.call(
+            load_script("delete"), place, [place.control, place.hash], [birth, place.parents], [condition, *cold]
+        )
         _held(reply, place)
         if reply[0] == b"kept":
             return Deleted(existed=False, written=None)
@@ -370,10 +355,15 @@ class HotTier:
         """Sessions (tombstones too) whose head SQL lacks, by one of the indexes of ``prelude.lua``.  UnreadyBuckets."""
         return await read_unflushed(self.link, self.layout, by, index_id, buckets)
 
-    def _written(self, parts: Sequence[Part], reply: Reply) -> Written | Refused:
-        outcome = _outcome(parts, reply)
+    def _call_writing(self, script: Script, write: Write, *more: Argument) -> Awaitable[Reply]:
+        """The reply of a script that makes a write; `more`: arguments of its own before those of the parts."""
+        before, after = [*LIMITS, self._temp_s], [write.lease, *more, *write.arguments()]
+        return self.idempotency.call(script, write.parts[0].place, write.hashes(), before, after)
+
+    def _written(self, write: Write, reply: Reply) -> Written | Refused:
+        outcome = write.outcome(reply)
         if isinstance(outcome, Written):
-            for part, done in zip(parts, outcome.parts, strict=True):
+            for part, done in zip(write.parts, outcome.parts, strict=True):
                 self.idempotency.learn(part.place.ref.bucket, done.incarnation)
         return outcome
 
@@ -381,41 +371,6 @@ class HotTier:
 def _host(place: Place) -> bytes:
     """The id of the session's scope, for a namespace."""
     return place.parents if place.ref.kind is ScopeKind.NAMESPACE else b""
-
-
-def _part_keys(parts: Sequence[Part]) -> list[bytes]:
-    keys: list[bytes] = []
-    for part in parts:
-        keys += (part.place.control, part.place.temp if part.temp else part.place.hash)
-    return keys
-
-
-def _part_args(parts: Sequence[Part]) -> list[Argument]:
-    args: list[Argument] = []
-    for part in parts:
-        place, operations, birth, if_revision, temp = part
-        args += (TEMP_PART if temp else place.ref.kind, birth, if_revision, place.parents, len(operations))
-        for operation in operations:
-            args += operation
-    return args
-
-
-def _outcome(parts: Sequence[Part], reply: Reply) -> Written | Refused:
-    if reply[0] == b"ok":
-        return Written(
-            reply[1],
-            [WrittenPart(part[0], part[1], part[2] == 1, part[3], *part[4:]) for part in reply[2:]],
-        )
-    raise_unready(reply, [part.place for part in parts])
-    why = reply[0].decode()
-    if why in ("lease", "erased"):
-        return Refused(why, [])
-    if why == "stale":
-        return Refused(why, [(i - 1, j - 1) for i, j in zip(reply[1::2], reply[2::2], strict=True)])
-    where = [(reply[1] - 1, reply[2] - 1)]
-    if why == "compute":
-        return Refused(why, where, text=reply[3], revision=reply[4])
-    return Refused(why, where, detail=reply[3].decode() if len(reply) > 3 else "")
 
 
 def _with_contents(parts: Sequence[Part], written: Written, bodies: Mapping[bytes, Reply]) -> Written:
@@ -433,15 +388,6 @@ def _with_contents(parts: Sequence[Part], written: Written, bodies: Mapping[byte
         return done._replace(content=content) if is_that else done
 
     return Written(written.revision, [seen(*pair) for pair in zip(parts, written.parts, strict=True)])
-
-
-def raise_unready(reply: Reply, places: Sequence[Place]) -> None:
-    """Raise what a script reports as not ready; `places` are those that it numbers."""
-    status = reply[0]
-    if status == b"gone":
-        raise Gone
-    if status in (b"register", b"revalidate", b"cold"):
-        raise Unready(Need(status.decode()), [places[i - 1] for i in reply[1:]])
 
 
 def _held(reply: Reply, place: Place) -> None:

@@ -18,7 +18,7 @@ from sessioncache.errors import (
 )
 from sessioncache.handle.refusals import raise_refusal
 from sessioncache.hot.fields import NEW, Code
-from sessioncache.hot.limits import check_call, size_of
+from sessioncache.hot.limits import check_size, size_of
 from sessioncache.hot.messages import Operation, Part, Refused, Written, WrittenPart
 from sessioncache.hot.signals import Taken
 from sessioncache.operations.touch import check_title
@@ -106,7 +106,8 @@ def _parts(places: SessionPlaces, state: Mapping[str, Json]) -> dict[KeyScope, P
 
 def _check_limits(operations: Mapping[KeyScope, Sequence[Operation]]) -> None:
     """Private keys may be stored in pieces, if they are many; shared and `temp:` keys have to fit into one script."""
-    check_call([changes for scope, changes in operations.items() if scope is not KeyScope.SESSION])
+    others = [changes for scope, changes in operations.items() if scope is not KeyScope.SESSION]
+    check_size(sum(map(len, others)), size_of(others))
     own = operations[KeyScope.SESSION]
     if len(own) > MAX_SCOPE_KEYS or size_of([own]) > MAX_SCOPE_BYTES:
         raise LimitExceededError(

@@ -11,6 +11,7 @@ from sessioncache.hot.dead_letters import DeadLetters, RawDeadLetter
 from sessioncache.hot.fields import Code
 from sessioncache.hot.layout import Place, parents
 from sessioncache.hot.messages import Operation, Part, Refused
+from sessioncache.hot.write import Write
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.revisions import LARGEST, encode_revision, revision_time
 from sessioncache.primitives.scopes import ScopeKind, ScopeRef, hash_id
@@ -83,7 +84,7 @@ class DeadLetterQueue:
         operation = Operation(Code.SET if text else Code.DELETE, raw.key, text, encode_revision(raw.revision))
         part = Part(place, [operation], birth=raw.birth if place.ref.kind is ScopeKind.SESSION else b"")
         host = [Part(self._tiers.layout.host(place, raw.holder), birth=raw.birth)] if raw.holder else []
-        outcome = await self._tiers.perform(lambda: self._tiers.hot.write([*host, part]))
+        outcome = await self._tiers.perform(self._tiers.hot.write, Write([*host, part]))
         if isinstance(outcome, Refused):
             return False
         await self._letters.retry(place, raw.field)  # a worker may have flushed it, and the letter, by now

@@ -23,6 +23,7 @@ from sessioncache.hot.signals import Gone, Taken
 from sessioncache.hot.subscriptions import MOST_TOLD, Announcement
 from sessioncache.hot.tier import HotTier, Plan
 from sessioncache.hot.unflushed import NAMES, Unflushed
+from sessioncache.hot.write import Write
 from sessioncache.primitives.entries import Head, StoredScope
 from sessioncache.primitives.revisions import ZERO, decode_revision, encode_revision
 from sessioncache.primitives.scopes import ScopeKind
@@ -45,11 +46,11 @@ class MemoryHot(HotTier):
         self._temp_us = int(temp_ttl * 1_000_000)
         self.idle_ms = self._temp_ms = 0  # nothing is evicted
 
-    async def write(self, parts: Sequence[Part], lease: bytes = b"") -> Written | Refused:
-        """Write all parts in one step, or nothing.  Gone."""
+    async def write(self, write: Write) -> Written | Refused:
+        """Write all of it in one step, or nothing.  Gone."""
         with self._store.lock:
-            cells = self._cells(parts)
-            refused = self._refusal(cells, lease)
+            cells = self._cells(write.parts)
+            refused = self._refusal(cells, write.lease)
             staged = refused or stage(cells)
             if isinstance(staged, Refused):
                 return staged

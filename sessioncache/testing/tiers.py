@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from sessioncache.coordination.backpressure import BackPressure
 from sessioncache.coordination.tiers import Tiers
@@ -25,6 +25,7 @@ from sessioncache.testing.listening import MemoryListener
 from sessioncache.testing.store import MemoryStore
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class MemoryTiers(Tiers):
@@ -45,9 +46,9 @@ class MemoryTiers(Tiers):
         self.backlog = _NoBacklog()
         self.usage = _MemoryUsage(store, self.durable)
 
-    async def perform(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def perform(self, attempt: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
         """Call once: it is always ready."""
-        return await attempt()
+        return await attempt(*args)
 
     async def listen(self, sink: Sink) -> None:
         """Begin to listen to what happens to scopes."""

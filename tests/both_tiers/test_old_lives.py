@@ -26,23 +26,23 @@ async def _touch_any(bench: Bench, place: Place, birth: bytes) -> object:
 
 
 async def _set(bench: Bench, place: Place, birth: bytes) -> object:
-    return await bench.hot.write([Part(place, [put("k", "1")], birth)])
+    return await bench.write_parts([Part(place, [put("k", "1")], birth)])
 
 
 async def _increment(bench: Bench, place: Place, birth: bytes) -> object:
-    return await bench.hot.write([Part(place, [add("n", "1")], birth)])
+    return await bench.write_parts([Part(place, [add("n", "1")], birth)])
 
 
 async def _append(bench: Bench, place: Place, birth: bytes) -> object:
-    return await bench.hot.write([Part(place, [push("l", "1")], birth)])
+    return await bench.write_parts([Part(place, [push("l", "1")], birth)])
 
 
 async def _write_user(bench: Bench, place: Place, birth: bytes) -> object:
-    return await bench.hot.write([Part(place, (), birth), Part(bench.user(), [put("k", "1")])])
+    return await bench.write_parts([Part(place, (), birth), Part(bench.user(), [put("k", "1")])])
 
 
 async def _write_space(bench: Bench, place: Place, birth: bytes) -> object:
-    return await bench.hot.write([Part(place, (), birth), Part(bench.space(), [put("k", "1")])])
+    return await bench.write_parts([Part(place, (), birth), Part(bench.space(), [put("k", "1")])])
 
 
 CHANGES: dict[str, Change] = {
@@ -95,7 +95,7 @@ async def test_r5_a_clock_that_is_set_back_does_not_hide_another_life(
 
     lose_an_answer(bench, monkeypatch, another_life)
     with pytest.raises(Gone):
-        await bench.hot.write([Part(place, (), birth), Part(place, [put("k", "1")], temp=True)])
+        await bench.write_parts([Part(place, (), birth), Part(place, [put("k", "1")], temp=True)])
 
 
 async def test_r4_a_touch_whose_session_was_evicted_before_its_repeat_is_told_to_be_applied(

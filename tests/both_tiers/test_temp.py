@@ -34,7 +34,7 @@ async def test_temp_keys_of_an_earlier_life_are_not_met_by_a_write(bench: Bench)
     old = encode_revision(START - 1)
     bench.ask("HSET", place.temp, "b", old, "r", old, "n", "1", "z", "1", "=old", old + b"1")
     bench.ask("EXPIRE", place.temp, int(TEMP))
-    await bench.hot.write([Part(place, [], birth), Part(place, [put("new", "2")], temp=True)])
+    await bench.write_parts([Part(place, [], birth), Part(place, [put("new", "2")], temp=True)])
     _, temp = await bench.hot.read([Wanted(place, birth=birth), Wanted(place, temp=True)])
     assert set(temp.entries) == {"new"}
 
@@ -53,7 +53,7 @@ async def test_temp_keys_of_an_earlier_life_are_not_met_by_a_reading_of_the_whol
 async def write_temp(bench: Bench, place: Place, text: str = "1", expected: bytes = ANY) -> Written | Refused:
     """Write a temp: key of a session."""
     birth = bench.field(place, "b")
-    return await bench.hot.write([Part(place, [], birth), Part(place, [put("k", text, expected)], temp=True)])
+    return await bench.write_parts([Part(place, [], birth), Part(place, [put("k", text, expected)], temp=True)])
 
 
 async def revision_of(bench: Bench, place: Place) -> bytes:

@@ -9,14 +9,15 @@ import asyncio
 import random
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from sessioncache import Record, Session, SessionCache, SessionCacheError, SessionNotFoundError
-from sessioncache.hot.messages import Part, Refused, Written
+from sessioncache.hot.messages import Refused, Written
+from sessioncache.hot.write import Write
 from tests.chaos import cells
 from tests.chaos.cast import ACTORS, KEYS, SPACE, TEMP_MARK, fork_of, open_cache, session_of, user_of
 from tests.chaos.forks import Fork
@@ -243,10 +244,10 @@ class Actor:
 
 def hold_answers(cache: SessionCache, chance: random.Random) -> None:
     """Let some answers of writes come late, as over a slow connection beside a fast one."""
-    write = cache._tiers.hot.write
+    send = cache._tiers.hot.write
 
-    async def late(parts: Sequence[Part], lease: bytes = b"") -> Written | Refused:
-        answer = await write(parts, lease)
+    async def late(write: Write) -> Written | Refused:
+        answer = await send(write)
         if chance.random() < _LATE:
             await asyncio.sleep(chance.uniform(0, _LATEST))
         return answer

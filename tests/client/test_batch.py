@@ -79,12 +79,12 @@ async def test_so_many_calls_are_under_way_and_no_more(
     made = await small_cache.create("ada", session_id="s1")
     perform, now, most = Tiers.perform, 0, 0
 
-    async def counted(tiers: Tiers, attempt: Any) -> Any:
+    async def counted(tiers: Tiers, *call: Any) -> Any:
         nonlocal now, most
         now += 1
         most = max(most, now)
         try:
-            return await perform(tiers, attempt)
+            return await perform(tiers, *call)
         finally:
             now -= 1
 

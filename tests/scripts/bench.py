@@ -52,6 +52,7 @@ from sessioncache.hot.reconciling import Looked, reconcile, stamp_anew
 from sessioncache.hot.scripts import Script, load_script
 from sessioncache.hot.tier import HotTier
 from sessioncache.hot.unflushed import Unflushed
+from sessioncache.hot.write import Write
 from sessioncache.primitives.entries import Committed, Dirt, Entry, Head, StoredScope
 from sessioncache.primitives.revisions import DIGITS, encode_revision
 from sessioncache.primitives.scopes import ScopeKind, app_ref, namespace_ref, session_ref, user_ref
@@ -243,7 +244,11 @@ class Bench:
         """Write one scope; of a session the present life unless told otherwise."""
         if place.ref.kind is ScopeKind.SESSION and not birth:
             birth = self.field(place, "b")
-        return await self.hot.write([Part(place, list(operations), birth, if_revision)])
+        return await self.write_parts([Part(place, list(operations), birth, if_revision)])
+
+    async def write_parts(self, parts: Sequence[Part], lease: bytes = b"") -> Written | Refused:
+        """Write several scopes in one step."""
+        return await self.hot.write(Write(parts, lease=lease))
 
     async def write(self, place: Place, *operations: Operation, birth: bytes = b"") -> Written:
         """Write one scope; the reply must be that it was."""

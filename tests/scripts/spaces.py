@@ -38,7 +38,7 @@ async def write(bench: Bench, place: Place, *operations: Operation, birth: bytes
     """Write to a namespace through a handle of the present life."""
     session = bench.session()
     parts = [Part(session, [], birth or bench.field(session, "b")), Part(place, list(operations))]
-    written = await bench.hot.write(parts)
+    written = await bench.write_parts(parts)
     assert isinstance(written, Written)
     return written
 

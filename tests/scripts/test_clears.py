@@ -119,8 +119,8 @@ async def test_temp_keys_are_cleared_and_no_revision_of_them_comes_again(bench: 
     session = bench.session()
     await bench.create(session)
     birth = bench.field(session, "b")
-    await bench.hot.write([Part(session, birth=birth), Part(session, [put("t", "1")], temp=True)])
-    cleared = await bench.hot.write([Part(session, birth=birth), Part(session, [CLEAR], temp=True)])
+    await bench.write_parts([Part(session, birth=birth), Part(session, [put("t", "1")], temp=True)])
+    cleared = await bench.write_parts([Part(session, birth=birth), Part(session, [CLEAR], temp=True)])
     assert isinstance(cleared, Written)
     assert cleared.parts[1].results == [1]
     assert bench.ask("HGETALL", session.temp) == {b"b": birth, b"r": cleared.revision, b"n": b"0", b"z": b"0"}

@@ -76,7 +76,7 @@ async def test_a_call_is_refused_as_a_whole(bench: Bench) -> None:
     await bench.create(host)
     await bench.hot.erase(place, GRACE)
     parts = [Part(host, [put("k", "1")], bench.field(host, "b")), Part(place, [put("a", "1")])]
-    assert await bench.hot.write(parts) == Refused("erased", [])
+    assert await bench.write_parts(parts) == Refused("erased", [])
     assert await bench.values(host) == {}
     await bench.write(host, put("k", "1"))
 
@@ -248,7 +248,7 @@ async def with_namespace(bench: Bench, name: str) -> tuple[Place, Place]:
     fields = [b"r", ZERO, b"b", taken.birth, b"d", space.parents, b"g", name.encode(), b"n", b"0", b"z", b"0"]
     await bench.hot.install(space, taken.value, fields, staged=0, birth=taken.birth)
     parts = [Part(host, birth=taken.birth), Part(space, [put("k", "1"), put("l", "1")])]
-    assert isinstance(await bench.hot.write(parts), Written)
+    assert isinstance(await bench.write_parts(parts), Written)
     return host, space
 
 

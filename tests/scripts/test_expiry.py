@@ -94,7 +94,7 @@ async def with_temp(bench: Bench) -> Place:
     """A session with a temp: key."""
     place = bench.session()
     birth = (await bench.create(place)).revision
-    await bench.hot.write([Part(place, [], birth), Part(place, [put("t", "1")], temp=True)])
+    await bench.write_parts([Part(place, [], birth), Part(place, [put("t", "1")], temp=True)])
     return place
 
 
@@ -119,7 +119,7 @@ async def test_a_write_of_temp_keys_renews_them(bench: Bench) -> None:
     place = await with_temp(bench)
     bench.clock.move(TEMP - 1)
     own = Part(place, [], bench.field(place, "b"))
-    await bench.hot.write([own, Part(place, [put("u", "2")], temp=True)])
+    await bench.write_parts([own, Part(place, [put("u", "2")], temp=True)])
     assert bench.ttl(place.temp) == TEMP
 
 

@@ -69,7 +69,7 @@ async def test_what_lies_at_last_cleared_is_not_forked(bench: Bench) -> None:
 
 async def test_temp_keys_stay_with_the_parent_and_the_child_has_none_of_an_earlier_life(bench: Bench) -> None:
     birth = (await bench.create(bench.session())).revision
-    await bench.hot.write([Part(bench.session(), [], birth), Part(bench.session(), [put("t", "1")], temp=True)])
+    await bench.write_parts([Part(bench.session(), [], birth), Part(bench.session(), [put("t", "1")], temp=True)])
     bench.ask("HSET", child(bench).temp, "b", birth, "r", birth, "n", 1, "z", 1, "=old", birth + b"1")
     await fork(bench)
     assert bench.ask("EXISTS", bench.session().temp) == 1
@@ -237,7 +237,7 @@ async def test_a_fork_drops_what_an_earlier_life_of_its_id_left(bench: Bench) ->
         await load(bench, bench.space("n", name))
     await write(bench, bench.space(), put("k", "1"))
     own = Part(child(bench), [], bench.field(child(bench), "b"))
-    await bench.hot.write([own, Part(bench.space("n", "c"), [put("old", "1")])])
+    await bench.write_parts([own, Part(bench.space("n", "c"), [put("old", "1")])])
     await bench.flush(bench.space("n", "c"))
     await bench.delete(child(bench))
     await fork(bench, "n", token=b"")

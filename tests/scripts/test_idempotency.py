@@ -215,7 +215,7 @@ async def test_a_late_copy_of_a_write_to_an_earlier_life_does_nothing(
     sent = bench.record_calls(monkeypatch)
     await bench.delete(place, b"")
     with pytest.raises(Gone):
-        await bench.hot.write([Part(place, [put("k", "1")], birth)])
+        await bench.write_parts([Part(place, [put("k", "1")], birth)])
     await bench.create(place)
     await sent.again(1)
     assert await bench.values(place) == {}

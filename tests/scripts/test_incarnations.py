@@ -13,6 +13,7 @@ from sessioncache.hot.merging import TakenScope
 from sessioncache.hot.messages import Operation, Part, Wanted
 from sessioncache.hot.signals import Need, Unready, UnreadyBuckets
 from sessioncache.hot.tier import HotTier
+from sessioncache.hot.write import Write
 from sessioncache.primitives.entries import Entry
 from sessioncache.primitives.ownership import check_owner
 from tests.scripts.bench import BUCKETS, DELAY, IDLE, LEASE, START, TEMP, Bench, put
@@ -181,7 +182,7 @@ async def test_an_incarnation_bears_the_database_that_it_belongs_to(bench: Bench
     check_owner(found[0], "0123456789abcdef")
     again = HotTier(bench.link, bench.layout, idle_ttl=IDLE, temp_ttl=TEMP)
     again.idempotency.database = "fedcba9876543210"
-    for call in (again.read([Wanted(bench.session())]), again.write([Part(bench.session(), [put("k", "1")])])):
+    for call in (again.read([Wanted(bench.session())]), again.write(Write([Part(bench.session(), [put("k", "1")])]))):
         with pytest.raises(ConfigurationError, match="belongs to another database"):
             await call
     assert await bench.values(bench.session()) == {}, "nothing was written for the wrong one"
@@ -261,6 +262,6 @@ async def test_the_part_whose_bucket_is_unknown_is_named(bench: Bench) -> None:
     await bench.install(known)
     bench.ask("HSET", unknown.control, "registered", "0")
     with pytest.raises(Unready) as why:
-        await bench.hot.write([Part(known, [put("k", "1")]), Part(unknown, [put("k", "1")])])
+        await bench.write_parts([Part(known, [put("k", "1")]), Part(unknown, [put("k", "1")])])
     assert (why.value.need, why.value.places) == (Need.REGISTER, [unknown])
     assert bench.marks(known) == set()

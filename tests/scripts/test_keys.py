@@ -87,7 +87,7 @@ async def orderly(bench: Bench) -> tuple[Place, Place]:
     session, user = bench.session(), bench.user()
     birth = (await bench.create(session, put("k", "1"), put("gone", "1"))).revision
     await bench.write(session, drop("gone"))
-    await bench.hot.write([Part(session, [], birth), Part(session, [put("t", "1")], temp=True)])
+    await bench.write_parts([Part(session, [], birth), Part(session, [put("t", "1")], temp=True)])
     await bench.install(user)
     await bench.backlog.beat("w", "{}")
     await bench.claim(bucket=session.ref.bucket, everything=True)

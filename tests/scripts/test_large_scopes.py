@@ -67,7 +67,7 @@ async def test_temp_keys_are_read_so_too_and_only_of_their_life(bench: Bench, in
     place = bench.session()
     await bench.create(place)
     temp = Part(place, [put(f"k{n}", "1") for n in range(2_001)], temp=True)
-    await bench.hot.write([Part(place, birth=bench.field(place, "b")), temp])
+    await bench.write_parts([Part(place, birth=bench.field(place, "b")), temp])
     in_lua.clear()
     _, content = await bench.hot.read([Wanted(place, []), Wanted(place, temp=True)])
     assert len(content.entries) == 2_001

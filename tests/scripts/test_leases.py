@@ -28,7 +28,7 @@ async def held(bench: Bench, token: bytes = b"one") -> tuple[Place, bytes]:
 async def may_write(bench: Bench, place: Place, token: bytes = b"one") -> bool:
     """Whether a writer under a token is let in, by a write and by a touch."""
     birth = bench.field(place, "b")
-    written = await bench.hot.write([Part(place, [put("k", "1")], birth)], token)
+    written = await bench.write_parts([Part(place, [put("k", "1")], birth)], token)
     touched, _ = await bench.hot.touch(Part(place, [], birth), Touch(), token)
     outcomes = [isinstance(outcome, Written) for outcome in (written, touched)]
     assert outcomes[0] is outcomes[1]

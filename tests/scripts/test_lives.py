@@ -154,7 +154,7 @@ async def temp_values(bench: Bench, place: Place) -> dict[str, bytes]:
 async def put_temp(bench: Bench, place: Place) -> None:
     """Write a temp: key through a handle of the present life."""
     own = Part(place, [], bench.field(place, "b"))
-    await bench.hot.write([own, Part(place, [put("t", "1")], temp=True)])
+    await bench.write_parts([own, Part(place, [put("t", "1")], temp=True)])
 
 
 async def test_temp_keys_are_no_dirt_and_move_no_revision_of_the_session(bench: Bench) -> None:
@@ -200,7 +200,7 @@ async def test_temp_keys_need_their_session_alive(bench: Bench) -> None:
     birth = (await bench.create(place)).revision
     await bench.delete(place, b"")
     with pytest.raises(Gone):
-        await bench.hot.write([Part(place, [], birth), Part(place, [put("t", "1")], temp=True)])
+        await bench.write_parts([Part(place, [], birth), Part(place, [put("t", "1")], temp=True)])
     assert bench.ask("EXISTS", place.temp) == 0
 
 

@@ -64,7 +64,9 @@ async def test_every_part_is_checked_before_any_is_written(bench: Bench, command
     await bench.create(session)
     commands.clear()
     with pytest.raises(Unready) as why:
-        await bench.hot.write([Part(session, [put("k", "1")], bench.field(session, "b")), Part(user, [put("u", "1")])])
+        await bench.write_parts(
+            [Part(session, [put("k", "1")], bench.field(session, "b")), Part(user, [put("u", "1")])]
+        )
     assert (why.value.need, why.value.places) == (Need.COLD, [user])
     changes = {"sadd", "zadd", "persist", "hset"}
     written = {key for name, key in commands if name in changes}
@@ -73,7 +75,7 @@ async def test_every_part_is_checked_before_any_is_written(bench: Bench, command
 
 async def test_all_cold_parts_are_named_at_once(bench: Bench) -> None:
     with pytest.raises(Unready) as why:
-        await bench.hot.write([Part(bench.user(), [put("k", "1")]), Part(bench.app(), [put("k", "1")])])
+        await bench.write_parts([Part(bench.user(), [put("k", "1")]), Part(bench.app(), [put("k", "1")])])
     assert why.value.places == [bench.user(), bench.app()]
 
 
@@ -215,7 +217,7 @@ async def test_what_is_above_a_limit_may_become_smaller_and_is_no_obstacle(
     await bench.install(user)
     monkeypatch.setattr(tier, "LIMITS", limits)
     beside = [Part(session, [], bench.field(session, "b")), Part(user, [put("x", "1")])]
-    assert isinstance(await bench.hot.write(beside), Written), "the session is part of the call, and not written"
+    assert isinstance(await bench.write_parts(beside), Written), "the session is part of the call, and not written"
     assert isinstance(await bench.try_write(session, put("a", "4321")), Written)
     assert isinstance(await bench.try_write(session, put("a", "123")), Written)
     assert isinstance(await bench.try_write(session, drop("a")), Written)
@@ -235,11 +237,11 @@ async def test_what_one_call_replaces_is_not_read_where_it_is_too_much(bench: Be
         Part(place, [], bench.field(place, "b")),
         Part(place, [put(f"t{n}", "x" * 900_000) for n in range(5)], temp=True),
     ]
-    assert isinstance(await bench.hot.write(temp), Written)
+    assert isinstance(await bench.write_parts(temp), Written)
     many = [put(f"k{number}", "1") for number in range(5)]
     for operations in (many, [drop(f"k{number}") for number in range(5)]):
         assert await bench.try_write(place, *operations) == Refused("limit", [(0, -1)], detail="replaced")
     again = [temp[0], Part(place, [put(f"t{n}", "1") for n in range(5)], temp=True)]
-    assert await bench.hot.write(again) == Refused("limit", [(1, -1)], detail="replaced")
+    assert await bench.write_parts(again) == Refused("limit", [(1, -1)], detail="replaced")
     assert isinstance(await bench.try_write(place, *many[1:]), Written)
     assert isinstance(await bench.try_write(place, *many), Written)

@@ -372,7 +372,7 @@ MUTATIONS = (
         "deleting keys needs memory",
         "R15",
         "sessioncache/hot/tier.py",
-        'load_script("write", "allow-oom") if only_deletes(parts) else load_script("write")',
+        'load_script("write") if write.adds else load_script("write", "allow-oom")',
         'load_script("write")',
         (_MEMORY + "test_sessions_and_keys_are_deleted_when_memory_is_full",),
     ),

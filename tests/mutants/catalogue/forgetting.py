@@ -346,9 +346,9 @@ MUTATIONS = (
     Mutation(
         "deletes held back by pressure",
         "R18",
-        "sessioncache/handle/base.py",
-        "            if adds and not pressure.is_low:\n",
-        "            if not pressure.is_low:\n",
+        "sessioncache/coordination/tiers.py",
+        "        if write.adds and not self.back_pressure.is_low:\n",
+        "        if not self.back_pressure.is_low:\n",
         (_PRESSURE + "test_above_the_limit_of_dirty_scopes_writes_are_refused_and_deletes_let_in",),
     ),
     Mutation(

@@ -177,7 +177,7 @@ MUTATIONS = (
         "a create has no limit for what is shared",
         "R12",
         "sessioncache/operations/create.py",
-        "    check_call([changes for scope, changes in operations.items() if scope is not KeyScope.SESSION])\n",
+        "    check_size(sum(map(len, others)), size_of(others))\n",
         "",
         (_CLIENT + "what_is_shared_has_the_limits_of_a_call",),
     ),

@@ -38,15 +38,15 @@ MUTATIONS = (
             (
                 "never too large",
                 "sessioncache/handle/base.py",
-                "        check_call(changes.values())\n",
+                "        write.check_size()\n",
                 "",
                 "conformance/test_memory.py::TestLimits::test_one_call_changes_at_most_2000_keys",
             ),
             (
                 "measured scope by scope",
-                "sessioncache/hot/limits.py",
-                "check_size(sum(map(len, changes)), ",
-                "check_size(max(map(len, changes)), ",
+                "sessioncache/hot/write.py",
+                "                self.keys += 1\n",
+                "                self.keys = len(part.operations)\n",
                 "unit/test_limits.py::test_all_scopes_of_a_call_count_together",
             ),
             (
@@ -182,8 +182,8 @@ MUTATIONS = (
         "blind retry",
         "R4",
         "sessioncache/hot/idempotency.py",
-        'args = build((_new_id() if under else b"", under, LIFETIME))',
-        'args = build((b"", under, LIFETIME))',
+        'args = [*before, _new_id() if under else b"", under, LIFETIME, *after]',
+        'args = [*before, b"", under, LIFETIME, *after]',
         ("both_tiers/test_idempotency.py::test_a_call_whose_answer_was_lost_is_applied_once",),
     ),
     Mutation(
