@@ -6,6 +6,7 @@ from tests.mutants.mutation import Mutation
 
 _LUA = "sessioncache/hot/lua/"
 _LETTERS, _SCRIPTS = "both_tiers/test_dead_letters.py::", "scripts/test_dead_letters.py::"
+_HEADS = "scripts/test_refused_heads.py::"
 _NAMESPACE = "test_r10_a_namespace_whose_record_is_refused_holds_up_neither_its_session_nor_others"
 _OLDER = "test_r10_a_letter_that_was_settled_after_the_file_that_redis_came_back_from_goes_by_itself"
 
@@ -32,7 +33,7 @@ MUTATIONS = (
         _LUA + "record_failure.lua",
         "if call('ZSCORE', base .. 'dirty', member) then return true end",
         "if call('EXISTS', base .. 'd:' .. member) == 1 then return true end",
-        (_SCRIPTS + "test_a_head_that_nothing_but_letters_waits_for_is_not_accused",),
+        (_HEADS + "test_a_head_that_nothing_but_letters_waits_for_is_not_accused",),
     ),
     Mutation(
         "a head that only a namespace waits for is not accused",
@@ -40,7 +41,7 @@ MUTATIONS = (
         _LUA + "record_failure.lua",
         "if call('ZSCORE', base .. 'dirty', space) then return true end",
         "if false then return true end",
-        (_SCRIPTS + "test_a_head_that_only_a_namespace_waits_for_is_accused",),
+        (_HEADS + "test_a_head_that_only_a_namespace_waits_for_is_accused",),
     ),
     Mutation(
         "dead letters still claimed",
@@ -80,7 +81,7 @@ MUTATIONS = (
         _LUA + "prelude.lua",
         "return is_dead(member) or session and is_dead('s' .. session)",
         "return is_dead(session and 's' .. session or member)",
-        (_SCRIPTS + "test_a_namespace_whose_record_is_refused_rests_alone_until_it_is_written_anew",),
+        (_HEADS + "test_a_namespace_whose_record_is_refused_rests_alone_until_it_is_written_anew",),
     ),
     Mutation(
         "a namespace of a living session is never given up",
@@ -88,7 +89,7 @@ MUTATIONS = (
         _LUA + "scrub.lua",
         "if h[2] and ARGV[4] ~= '1' and problem",
         "if h[2] and problem",
-        (_SCRIPTS + "test_a_namespace_whose_record_is_refused_is_given_up_on_command_only",),
+        (_HEADS + "test_a_namespace_whose_record_is_refused_is_given_up_on_command_only",),
     ),
     Mutation(
         "what makes a head suspect outlives its flush with a namespace",
@@ -96,7 +97,7 @@ MUTATIONS = (
         _LUA + "ack.lua",
         "if letter and string.sub(letter, 11, 11) ~= '1' then",
         "if false then",
-        (_SCRIPTS + "test_what_makes_a_head_suspect_goes_when_a_namespace_is_flushed_with_it",),
+        (_HEADS + "test_what_makes_a_head_suspect_goes_when_a_namespace_is_flushed_with_it",),
     ),
     Mutation(
         "what is retried is no letter until it is refused anew",
@@ -144,7 +145,7 @@ MUTATIONS = (
         _LUA + "retry.lua",
         "elseif not waiting then -- nothing is left of it that could be flushed",
         "else",
-        (_SCRIPTS + "test_a_retried_head_that_only_a_namespace_waits_for_goes_with_the_flush_of_that",),
+        (_HEADS + "test_a_retried_head_that_only_a_namespace_waits_for_goes_with_the_flush_of_that",),
     ),
     Mutation(
         "what is retried is not counted",

@@ -8,7 +8,7 @@ _LUA, _DURABLE, _WORKER = "sessioncache/hot/lua/", "sessioncache/durable/", "wor
 _OUTAGES, _ISOLATION, _LETTERS = (
     "worker/test_outages.py::",
     "unit/test_isolation.py::",
-    "scripts/test_dead_letters.py::",
+    "scripts/test_refused_heads.py::",
 )
 _ENDS, _HANGING = "faults/test_worker_ends.py::", "faults/test_hanging_database.py::"
 
