@@ -86,6 +86,31 @@ def test_a_long_text_is_cut_at_a_word() -> None:
     assert derive_title("x" * 61) == "x" * 59 + "…"
 
 
+PARTS = [
+    *("\u0301", "\u20dd", "\u0903", "\u200c", "\u200d", "\ufe0f", "🏽", "\U000e0067"),  # what follows
+    *("👩", "⚕", "\u2139", "©", "🇩", "🇪"),  # pictures, and the halves of a flag
+    *("\u1112", "\u1161", "\u11ab", "\uac00", "\uac01", "\ua960", "\ud7b0"),  # parts of Hangul
+    *("क", "\u094d", "\u093c", "က", "\u1039", "\u1cf5", "\U00011f42", "\u0e33"),  # consonants, and what joins them
+    *("\u0600", "\u0d4e", "\U000113d1", "\u200b", "e", "漢"),
+]
+others = st.characters(
+    exclude_categories=("Cc", "Cs", "Zs", "Zl", "Zp"),
+    exclude_characters="\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069",
+)
+
+
+@given(st.integers(50, 59), st.lists(st.one_of(st.sampled_from(PARTS), others), max_size=8).map("".join))
+@example(55, "🇩🇪\u200d🇩🇪")
+@example(55, "क\u094d\u093c\u200dक")
+@example(56, "👩\ufe0f\u200d⚕")
+def test_no_sequence_of_unicode_is_cut_where_people_see_one_character(before: int, middle: str) -> None:
+    text = "x" * before + middle + "y" * 80
+    kept = derive_title(text).removesuffix("…")
+    assert text.startswith(kept)
+    assert len(kept) in boundaries(text)
+    assert before - 1 <= len(kept) <= 59, "what is in doubt costs no more than itself"
+
+
 @pytest.mark.parametrize("cluster", [FAMILY, WAVE, FLAG, ENGLAND, ACCENTED, JAMO, KSHA])
 def test_no_grapheme_is_cut(cluster: str) -> None:
     for before in range(60):

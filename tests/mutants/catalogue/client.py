@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutation import Mutation
 
 _VALUES = "sessioncache/primitives/values.py"
+_TITLES = "sessioncache/primitives/titles.py"
 _REFUSED = "unit/test_values.py::test_what_is_not_exactly_json_is_refused_with_path_and_type"
 
 MUTATIONS = (
@@ -67,6 +68,22 @@ MUTATIONS = (
         "and #t <= 15 end",
         "end",
         ("scripts/test_writing.py::test_what_lua_cannot_add_exactly_is_left_to_the_client",),
+    ),
+    Mutation(
+        "a title cuts a flag",
+        "R19",
+        _TITLES,
+        "(len(grapheme) - len(grapheme.rstrip(_FLAG_LETTERS))) % 2 == 1\n",
+        "False\n",
+        ("unit/test_titles.py::test_no_grapheme_is_cut",),
+    ),
+    Mutation(
+        "a title cuts a cluster of consonants",
+        "R19",
+        _TITLES,
+        "combining(c) == _VIRAMA or c in _LINKS or (linked and _is_mark(c))\n",
+        "combining(c) == _VIRAMA\n",
+        ("unit/test_titles.py::test_no_sequence_of_unicode_is_cut_where_people_see_one_character",),
     ),
     Mutation(
         "names trimmed",
