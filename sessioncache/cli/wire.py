@@ -1,4 +1,10 @@
-"""The wire: JSON-RPC messages of one MCP client, a line each, over two file descriptors."""
+"""The wire: JSON-RPC messages of one MCP client, a line each, over two file descriptors.
+
+It stands in place of the SDK's `stdio_server`, which does not end on a signal while the client keeps its end open,
+drops the answers to what was asked before the client closed it, and gives none to a line that it cannot read (nonsense,
+a lone surrogate).  What shows it: `test_a_signal_ends_it_while_the_client_holds_its_end_open` and
+`test_the_end_of_input_ends_it_once_what_was_asked_is_answered` in tests/tool/test_mcp.py, and tests/tool/test_wire.py.
+"""
 
 from __future__ import annotations
 
