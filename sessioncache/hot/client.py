@@ -115,8 +115,6 @@ class HotClient:
         self, script: Script, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]]
     ) -> list[Reply]:
         """The replies of one script called for many keys in one round trip; a failed one raises once all are read."""
-        if not calls:
-            return []
         replies = await self.exchange([evaluation(script, *call) for call in calls], {script.sha: script})
         for reply in replies:
             if isinstance(reply, ResponseError):
@@ -127,8 +125,6 @@ class HotClient:
         self, script: Script, calls: Sequence[tuple[Sequence[bytes], Sequence[Argument]]]
     ) -> list[Reply]:
         """As `call_many`, but with `Damaged` in place of the reply where a scope of a call is damaged."""
-        if not calls:
-            return []
         replies = await self.exchange([evaluation(script, *call) for call in calls], {script.sha: script})
         for place, reply in enumerate(replies):
             if isinstance(reply, ResponseError):
