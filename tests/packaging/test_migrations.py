@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -115,16 +116,28 @@ async def test_every_step_back_and_forth_gives_the_same_database_and_keeps_what_
     assert await values_of(tier, session("s7")) == {"k": b"1"}
 
 
-async def test_an_upgrade_names_roles_that_lack_rights_on_new_tables(postgresql_url: str) -> None:
-    engine, role = create_engine(postgresql_url), '"an agent"'
+@asynccontextmanager
+async def granted_at_0003(engine: AsyncEngine, role: str, *grants: str) -> AsyncIterator[None]:
+    """An older schema, on which a role has been granted something; the role goes at the end."""
     try:
         await upgrade_schema(engine)
         async with engine.begin() as connection:
             await connection.run_sync(downgrade, "0003")
             await connection.execute(text(f"DROP ROLE IF EXISTS {role}"))
             await connection.execute(text(f"CREATE ROLE {role} LOGIN"))
-            every = "SELECT, INSERT, UPDATE, DELETE"
-            await connection.execute(text(f"GRANT {every} ON ALL TABLES IN SCHEMA public TO {role}"))
+            for grant in grants:
+                await connection.execute(text(f"{grant} TO {role}"))
+        yield
+        async with engine.begin() as connection:
+            await connection.execute(text(f"DROP OWNED BY {role}"))
+            await connection.execute(text(f"DROP ROLE {role}"))
+    finally:
+        await engine.dispose()
+
+
+async def test_an_upgrade_names_roles_that_lack_rights_on_new_tables(postgresql_url: str) -> None:
+    engine, role, every = create_engine(postgresql_url), '"an agent"', "SELECT, INSERT, UPDATE, DELETE"
+    async with granted_at_0003(engine, role, f"GRANT {every} ON ALL TABLES IN SCHEMA public"):
         assert await missing_grants(engine) == []
         await upgrade_schema(engine)
         (grant,) = await missing_grants(engine)
@@ -132,32 +145,15 @@ async def test_an_upgrade_names_roles_that_lack_rights_on_new_tables(postgresql_
         async with engine.begin() as connection:
             await connection.execute(text(grant))
         assert await missing_grants(engine) == []
-        async with engine.begin() as connection:
-            await connection.execute(text(f"DROP OWNED BY {role}"))
-            await connection.execute(text(f"DROP ROLE {role}"))
-    finally:
-        await engine.dispose()
 
 
 async def test_the_documented_grants_are_for_tables_of_later_upgrades_too(postgresql_url: str) -> None:
-    engine, role = create_engine(postgresql_url), "agents_of_later"
     page = (ROOT / "docs" / "howto" / "servers.md").read_text()
     granting = re.findall(r'-c "((?:GRANT|ALTER DEFAULT)[^"]*) TO agents"', page)
-    try:
-        await upgrade_schema(engine)
-        async with engine.begin() as connection:
-            await connection.run_sync(downgrade, "0003")
-            await connection.execute(text(f"DROP ROLE IF EXISTS {role}"))
-            await connection.execute(text(f"CREATE ROLE {role} LOGIN"))
-            for grant in granting:
-                await connection.execute(text(f"{grant} TO {role}"))
+    engine = create_engine(postgresql_url)
+    async with granted_at_0003(engine, "agents_of_later", *granting):
         await upgrade_schema(engine)
         assert await missing_grants(engine) == []
-        async with engine.begin() as connection:
-            await connection.execute(text(f"DROP OWNED BY {role}"))
-            await connection.execute(text(f"DROP ROLE {role}"))
-    finally:
-        await engine.dispose()
 
 
 @pytest.mark.filterwarnings("ignore:autogenerate skipping")
