@@ -120,7 +120,7 @@ async def _restored(options: argparse.Namespace) -> int:
         open_urls(options.redis, options.database, options.data_dir, start_worker=True) as urls,
         open_tiers(*urls, CacheSettings(**installation_of(options)), adopt=options.action == "adopt") as tiers,
     ):
-        marked = await remark_everything(tiers, adopted=options.action == "adopt")
+        marked = await remark_everything(tiers)
     if options.json:
         print_json({"scopes": marked.scopes, "entries": marked.entries})
     else:

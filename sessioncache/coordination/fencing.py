@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from sessioncache.coordination.joint_work import JointWork
 from sessioncache.durable.messages import Swap
 from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
-from sessioncache.hot.incarnations import Incarnations
+from sessioncache.hot.incarnations import Current, Incarnations
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.units import counted
 
@@ -25,7 +26,9 @@ logger = logging.getLogger(__name__)
 _ROUNDS = 8
 """Rounds after which we give up where others keep moving a fence."""
 _PATIENCE = 1.0
-"""Seconds that SQL is waited for where Redis may be used without it."""
+"""Seconds that SQL is waited for where Redis may be used without it, at the most."""
+_TO_CONFIRM, _TO_SWAP = 5.0, 30.0
+"""Seconds that a step may take, whatever the time of those who wait for it."""
 _QUIET = 60.0
 """Seconds for which a restart of Redis, or a loss that it may have had, is logged once."""
 
@@ -36,11 +39,12 @@ class Fencing:
     def __init__(self, incarnations: Incarnations, durable: DurableTier) -> None:
         self._incarnations = incarnations
         self._durable = durable
-        self._looking, self._swapping = asyncio.Lock(), asyncio.Lock()
-        self._wanted: set[int] = set()
-        """Buckets that calls wait for, whatever has to be done."""
-        self._unnamed: set[int] = set()
-        """Buckets of which SQL has to be written."""
+        # What waits for nothing does not wait for the rest: SQL may be read-only, or some rows of it locked, for now.
+        self._steps = (
+            JointWork(self._confirm_named, _TO_CONFIRM),
+            JointWork(self._swap_free, _TO_SWAP),
+            JointWork(self._swap_all, _TO_SWAP),
+        )
         self._quiet_until = 0.0
         self._forgetful = 0
         self._telling: asyncio.TimerHandle | None = None
@@ -48,26 +52,15 @@ class Fencing:
     async def register(self, buckets: Iterable[int]) -> None:
         """Register buckets; a Redis whose incarnation was replaced in SQL makes a new one first.
 
-        Buckets that many calls ask for at once are registered once, together.  Those that SQL names already do not
-        wait for those of which it has to be written: it may be locked, or read-only, for now.
+        First those that SQL names already, then those whose fences nobody holds, then the others.
         """
-        own = set(buckets)
-        if not own:  # a worker asks so in every round: it waits for nobody
-            return
-        self._wanted |= own
-        async with self._looking:
-            if not own & self._wanted:  # another call has registered them, or will
+        left = set(buckets)
+        for step in self._steps:
+            if not left:
                 return
-            todo, self._wanted = sorted(self._wanted), set()
-            unnamed = set(await self._confirm_named(todo))
-        self._unnamed |= unnamed
-        async with self._swapping:
-            if not unnamed & self._unnamed:
-                return
-            todo, self._unnamed = sorted(self._unnamed), set()
-            await self._rounds(todo, {})
+            left = await step.do(left)
 
-    async def _confirm_named(self, buckets: list[int]) -> list[int]:
+    async def _confirm_named(self, buckets: list[int], hurried: float) -> Collection[int]:
         """Confirm the buckets whose incarnation SQL names already; those that are left.
 
         Where SQL is away, and Redis has forgotten nothing, what SQL has ever known may be used.
@@ -76,39 +69,53 @@ class Fencing:
         if not held:
             return buckets
         try:
-            with within(_PATIENCE):
-                fences = await self._durable.read_fences(sorted(held))
+            with within(min(_PATIENCE, hurried / 2)):  # in time for the caller to use what there is
+                named = await self._durable.named_by_fences(held)
         except DurableTierUnavailableError:
-            kept = await self._incarnations.keep(sorted(held))
-            return [bucket for bucket in buckets if bucket not in kept]
-        named = {bucket: one for bucket, one in held.items() if fences.get(bucket) == one}
-        if named:
-            await self._durable.check_owned(named.values())
-        confirmed = await self._incarnations.confirm(named)
-        return [bucket for bucket in buckets if bucket not in confirmed]
+            done = await self._incarnations.keep(sorted(held))
+        else:
+            done = await self._incarnations.confirm(named)
+        return set(buckets) - done
 
-    async def look(self, buckets: Iterable[int]) -> None:
-        """Let Redis make a new incarnation where it forgot something; SQL is not asked."""
-        await self._incarnations.current(sorted(set(buckets)), {})
+    async def _swap_free(self, buckets: list[int], _: float) -> Collection[int]:
+        """Swap the fences that no other transaction holds; the buckets that are left."""
+        return (await self._round(buckets, {}, replaced=True, wait=False))[0]
 
-    async def renew(self, buckets: Iterable[int]) -> None:
-        """Give buckets a new incarnation, and register it."""
+    async def _swap_all(self, buckets: list[int], _: float) -> Collection[int]:
+        """Swap all fences; no bucket is left."""
+        await self._rounds(buckets, {})
+        return ()
+
+    async def renew(self, buckets: Iterable[int]) -> dict[int, Current]:
+        """Give buckets a new incarnation, and register it; what they have now.
+
+        `Current.whole` is the incarnation before, of which Redis had everything when it was replaced.
+        """
         todo = sorted(set(buckets))
-        async with self._swapping:
-            found = await self._incarnations.current(todo, {})
-            await self._rounds(todo, {bucket: one.id for bucket, one in found.items()}, replaced=False)
+        found = await self._incarnations.current(todo, {})
+        return await self._rounds(todo, {bucket: one.id for bucket, one in found.items()}, replaced=False)
 
-    async def _rounds(self, todo: list[int], unusable: Mapping[int, str], *, replaced: bool = True) -> None:
+    async def _rounds(
+        self, todo: list[int], unusable: Mapping[int, str], *, replaced: bool = True
+    ) -> dict[int, Current]:
+        made: dict[int, Current] = {}
         for _ in range(_ROUNDS):
-            unusable = await self._round(todo, unusable, replaced=replaced)
+            unusable, found = await self._round(todo, unusable, replaced=replaced)
+            # The reply that made an incarnation says what was whole before it; later ones of the same do not.
+            made |= {b: one for b, one in found.items() if b not in made or made[b].id != one.id}
             todo, replaced = sorted(unusable), True
             if not todo:
-                return
+                return made
         raise HotTierUnavailableError("other processes keep replacing the incarnation of this Redis in SQL: try again")
 
-    async def _round(self, buckets: list[int], unusable: Mapping[int, str], *, replaced: bool) -> dict[int, str]:
+    async def _round(
+        self, buckets: list[int], unusable: Mapping[int, str], *, replaced: bool, wait: bool = True
+    ) -> tuple[dict[int, str], dict[int, Current]]:
         """One attempt; the buckets that are left, each with the incarnation that must not be used again ('' if it
-        may)."""
+        may), and the incarnations that were found.
+
+        `wait`: for fences that other transactions hold.
+        """
         # The row is read before Redis is asked: an incarnation that we saw earlier could be outdated by the swap.
         fences = await self._durable.read_fences(buckets)
         await self._incarnations.claim()
@@ -116,7 +123,8 @@ class Fencing:
         await self._incarnations.claim()  # again: Redis may have forgotten it since
         # R17: one that stays although the replid has changed stays only where SQL still names it.
         lapsed = {b: one.id for b, one in found.items() if one.kept and fences.get(b) != one.id}
-        swaps = await self._durable.swap_fences({b: (fences.get(b), found[b].id) for b in buckets if b not in lapsed})
+        changes = {b: (fences.get(b), found[b].id) for b in buckets if b not in lapsed}
+        swaps = await self._durable.swap_fences(changes, wait=wait)
         # A swap that lost, or was of an incarnation that SQL has replaced before, is left for the next round.
         done = {b: found[b].id for b, swap in swaps.items() if swap in (Swap.CURRENT, Swap.SWAPPED)}
         renewed = {b: fences[b] for b, swap in swaps.items() if swap is Swap.SWAPPED and fences.get(b)}
@@ -124,7 +132,15 @@ class Fencing:
         forgetful = {b for b, before in renewed.items() if before not in (found[b].before, unusable.get(b))}
         await self._incarnations.confirm(done, forgetful)
         self._tell(len(renewed), len(forgetful))
-        return lapsed | {b: found[b].id if swap is Swap.REPLACED else "" for b, swap in swaps.items() if b not in done}
+        left = lapsed | {b: found[b].id if swap is Swap.REPLACED else "" for b, swap in swaps.items() if b not in done}
+        return left, found
+
+    async def aclose(self) -> None:
+        """End what is under way."""
+        for step in self._steps:
+            await step.aclose()
+        if self._telling is not None:
+            self._telling.cancel()
 
     def _tell(self, renewed: int, forgetful: int) -> None:
         """Log a restart; it is no alarm as long as nothing shows that anything was lost."""

@@ -17,6 +17,7 @@ from sessioncache.coordination.loading import Loadings, Progress
 from sessioncache.durable.messages import FencedOff
 from sessioncache.hot.backlog import Backlog
 from sessioncache.hot.errors import damaged
+from sessioncache.hot.incarnations import Current
 from sessioncache.hot.layout import Place
 from sessioncache.hot.merging import Merging, TakenScope
 from sessioncache.hot.messages import Damaged
@@ -90,13 +91,14 @@ class Revalidator:
         return found
 
     async def stamp(
-        self, places: Sequence[Place], before: Mapping[int, str], marked: list[int]
+        self, places: Sequence[Place], renewed: Mapping[int, Current], marked: list[int]
     ) -> tuple[list[Place], list[tuple[Place, Place]]]:
         """Stamp what lives of scopes above all that SQL has.
 
         Returns those that are still to be done: those that others work on, and namespaces whose session is not hot,
-        each with that session.  `before`: the incarnation of each bucket until just now, whose hashes are whole:
-        nothing is taken from SQL for them.  Those of another one are revalidated first; those of the new one have been.
+        each with that session.  `renewed`: the new incarnation of each bucket.  Hashes of the one before are whole, if
+        Redis had all of that one, and has forgotten nothing since: nothing is taken from SQL for them.  Others are
+        revalidated first; those of the new one have been.
         The marks of each scope are added to `marked`; damaged scopes are left out.
         """
         left: list[Place] = []
@@ -104,7 +106,7 @@ class Revalidator:
         for at in range(0, len(places), _AT_ONCE):
             part = places[at : at + _AT_ONCE]
             taken = await self._merging.take_tokens(part)
-            settled = await self._settle([one for one in taken if isinstance(one, TakenScope)], Progress(), before)
+            settled = await self._settle([one for one in taken if isinstance(one, TakenScope)], Progress(), renewed)
             marked += [marks for marks in settled.values() if isinstance(marks, int) and marks]
             for place, one in zip(part, taken, strict=True):
                 outcome = settled.get(place.hash) if isinstance(one, TakenScope) else one
@@ -117,7 +119,7 @@ class Revalidator:
         return left, cold
 
     async def _settle(
-        self, taken: Sequence[TakenScope], progress: Progress, before: Mapping[int, str] | None = None
+        self, taken: Sequence[TakenScope], progress: Progress, renewed: Mapping[int, Current] | None = None
     ) -> dict[bytes, int | Damaged]:
         """Compare scopes with SQL, as many at once as are not too large, and settle them.
 
@@ -127,7 +129,7 @@ class Revalidator:
         try:
             with self._merging.kept(taken):
                 for part in _fitting(taken):
-                    await self._settle_part(part, progress, before, settled)
+                    await self._settle_part(part, progress, renewed, settled)
         # Some of these buckets have another incarnation in SQL: they are registered, and the callers try again.
         except FencedOff as fenced:
             with progress.asking_sql():
@@ -143,23 +145,23 @@ class Revalidator:
         self,
         taken: Sequence[TakenScope],
         progress: Progress,
-        before: Mapping[int, str] | None,
+        renewed: Mapping[int, Current] | None,
         settled: dict[bytes, int | Damaged],
     ) -> None:
         looks = dict(zip(taken, await self._merging.look(taken), strict=True))
         settled |= {one.place.hash: looked for one, looked in looks.items() if isinstance(looked, Damaged)}
         seen = [(one, looked) for one, looked in looks.items() if isinstance(looked, Looked)]
-        jobs, asked = _whole_apart(seen, before)
+        jobs, asked = _whole_apart(seen, renewed)
         while jobs or asked:
             if asked:
                 with progress.asking_sql():
-                    more, asked = await self._reconciled(asked, anew=before is not None)
+                    more, asked = await self._reconciled(asked, anew=renewed is not None)
                 jobs += more
             left = await self._merging.carry_out(jobs)
             done = [(job, marks) for job, marks in zip(jobs, left, strict=True) if marks is not None]
             settled |= {taken.place.hash: marks for (taken, _, _), marks in done}
             # What is stamped because SQL came back older need not be reported as that once more.
-            if before is None:
+            if renewed is None:
                 await self._report([made for (_, _, made), marks in done if isinstance(marks, int)])
             jobs = []
 
@@ -190,13 +192,15 @@ class Revalidator:
 
 
 def _whole_apart(
-    looked: Sequence[tuple[TakenScope, Looked]], before: Mapping[int, str] | None
+    looked: Sequence[tuple[TakenScope, Looked]], renewed: Mapping[int, Current] | None
 ) -> tuple[list[_Job], list[_Asked]]:
     """What is to be done to hashes that are whole, and about which others SQL has to be asked."""
     jobs: list[_Job] = []
     asked: list[_Asked] = []
     for taken, seen in looked:
-        if before is not None and seen.is_whole(before.get(taken.place.ref.bucket, "")):
+        now = renewed.get(taken.place.ref.bucket) if renewed else None
+        # Under another incarnation than the renewed one Redis may have forgotten something since.
+        if now and now.whole and taken.incarnation == now.id and seen.is_whole(now.whole):
             jobs.append((taken, seen, stamp_anew(taken.place.ref.kind, seen)))
         else:
             asked.append((taken, seen, seen.since))

@@ -219,6 +219,7 @@ class Tiers:
         await self.leases.aclose()
         await self.hydrator.aclose()
         await self.revalidator.aclose()
+        await self.fencing.aclose()
         await self.listener.aclose()
         await self.link.aclose()
         await self.durable.aclose()

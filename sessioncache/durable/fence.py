@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnClause, Insert, Table, bindparam, literal_column, select, update
+from sqlalchemy import ColumnClause, Insert, Select, Table, bindparam, literal_column, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -49,23 +49,44 @@ async def lock_fences(connection: AsyncConnection, buckets: set[int]) -> tuple[d
     return {row[0]: row[1] for row in rows}, max((row[2] for row in rows), default=0)
 
 
-async def read_fences(connection: AsyncConnection, buckets: Iterable[int], *, lock: bool = False) -> dict[int, str]:
-    """The incarnation that each bucket's fence names, absent ones left out; `lock` keeps others from changing them."""
+async def read_fences(connection: AsyncConnection, buckets: Iterable[int]) -> dict[int, str]:
+    """The incarnation that each bucket's fence names, absent ones left out."""
+    return {row.bucket: row.incarnation for row in await connection.execute(_fences_of(connection, buckets))}
+
+
+def _fences_of(connection: AsyncConnection, buckets: Iterable[int]) -> Select[int, str]:
     fence = schema.fence.c
-    query = select(fence.bucket, fence.incarnation).where(among(connection, fence.bucket, set(buckets)))
-    if lock:
-        query = query.order_by(fence.bucket).with_for_update()
+    return select(fence.bucket, fence.incarnation).where(among(connection, fence.bucket, set(buckets)))
+
+
+async def named_by_fences(connection: AsyncConnection, held: Mapping[int, str]) -> dict[int, str]:
+    """Those of the incarnations that their fences name.  ConfigurationError for one of another database."""
+    fences = await read_fences(connection, held)
+    named = {bucket: one for bucket, one in held.items() if fences.get(bucket) == one}
+    await check_owned(connection, named.values())
+    return named
+
+
+async def _lock_fences(connection: AsyncConnection, buckets: Iterable[int], *, wait: bool) -> dict[int, str]:
+    """As `read_fences`, and keeps others from changing them; without `wait` those are left out that another
+    transaction holds."""
+    query = _fences_of(connection, buckets).order_by(schema.fence.c.bucket).with_for_update(skip_locked=not wait)
     return {row.bucket: row.incarnation for row in await connection.execute(query)}
 
 
-async def swap_fences(connection: AsyncConnection, changes: Changes) -> dict[int, Swap]:
-    """Bucket → (incarnation as read, new incarnation): swap where the fence is still as read."""
+async def swap_fences(connection: AsyncConnection, changes: Changes, *, wait: bool = True) -> dict[int, Swap]:
+    """Bucket → (incarnation as read, new incarnation): swap where the fence is still as read.
+
+    `wait`: for fences that other transactions hold; else these count as moved.
+    """
     await check_owned(connection, {new for _, new in changes.values()})
     # The history first: whatever it has by then, the fences read after it have had, even where no row could be locked.
     past = await _registered(connection, changes)
-    current = await read_fences(connection, changes, lock=True)
+    current = await _lock_fences(connection, changes, wait=wait)
     verdicts = {
-        bucket: _verdict(current.get(bucket), old, new, (bucket, new) in past)
+        bucket: Swap.MOVED
+        if not wait and old and bucket not in current  # another transaction holds it
+        else _verdict(current.get(bucket), old, new, (bucket, new) in past)
         for bucket, (old, new) in sorted(changes.items())
     }
     swapped = {bucket: changes[bucket][1] for bucket, verdict in verdicts.items() if verdict is Swap.SWAPPED}

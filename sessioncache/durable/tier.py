@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -146,16 +146,22 @@ class DurableTier:
             return await fence.read_fences(connection, buckets)
 
     @_whole
-    async def check_owned(self, incarnations: Collection[str]) -> None:
-        """ConfigurationError where incarnations were made for another database (R18)."""
+    async def named_by_fences(self, held: Mapping[int, str]) -> dict[int, str]:
+        """Those of the incarnations that the fences of their buckets name.
+
+        ConfigurationError for one that was made for another database (R18).
+        """
         async with reading_transaction(self.engine) as connection:
-            await fence.check_owned(connection, incarnations)
+            return await fence.named_by_fences(connection, held)
 
     @_whole
-    async def swap_fences(self, changes: Mapping[int, tuple[str | None, str]]) -> dict[int, Swap]:
-        """Bucket → (incarnation as read, new one): swap each fence that is still as read, in one transaction (R17)."""
+    async def swap_fences(self, changes: Mapping[int, tuple[str | None, str]], *, wait: bool = True) -> dict[int, Swap]:
+        """Bucket → (incarnation as read, new one): swap each fence that is still as read, in one transaction (R17).
+
+        `wait`: for fences that other transactions hold; else these count as moved.
+        """
         async with writing(self.engine, self._lock_timeout) as connection:
-            return await fence.swap_fences(connection, changes)
+            return await fence.swap_fences(connection, changes, wait=wait)
 
     @_whole
     async def read_scopes(self, wanted: Sequence[tuple[ScopeRef, str]]) -> list[StoredScope]:

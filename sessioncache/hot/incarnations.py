@@ -27,6 +27,8 @@ class Current(NamedTuple):
     """Whether it was registered, but it has to be checked that SQL's fence still names it."""
     before: str = ""
     """For an unregistered one: the one before, if Redis, as far as it can tell, still had all of it."""
+    whole: str = ""
+    """For one that was made now: the one that it replaced, if Redis had all of it at that moment."""
 
 
 class Incarnations:
@@ -63,7 +65,8 @@ class Incarnations:
         commands = [(b"HMGET", self._layout.control(bucket), b"incarnation", b"registered") for bucket in buckets]
         found = zip(buckets, await self._link.exchange(commands, {}), strict=True)
         # An error in place of a reply is met again, and raised, by whoever registers the bucket.
-        return {bucket: reply[0].decode() for bucket, reply in found if isinstance(reply, list) and reply[1] == b"1"}
+        replies = ((bucket, *reply) for bucket, reply in found if isinstance(reply, list))
+        return {bucket: name.decode() for bucket, name, is_registered in replies if name and is_registered == b"1"}
 
     async def confirm(self, incarnations: Mapping[int, str], forgetful: Collection[int] = ()) -> set[int]:
         """Record that SQL's fence names these; a bucket that has another one by now stays unregistered.
@@ -116,4 +119,4 @@ def _current(reply: Reply) -> Current:
             "another Redis works with this database, too, and each takes it from the other: stop one of them"
             " (two hot tiers, or a primary that was deposed and lives on)"
         )
-    return Current(reply[0].decode(), reply[1] == 1, reply[1] == 2, reply[2].decode())
+    return Current(reply[0].decode(), reply[1] == 1, reply[1] == 2, reply[2].decode(), reply[3].decode())

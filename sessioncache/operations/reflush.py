@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from sessioncache.coordination.tiers import Tiers
-from sessioncache.errors import DurableTierUnavailableError, HotTierUnavailableError
+from sessioncache.errors import HotTierUnavailableError
+from sessioncache.hot.incarnations import Current
 from sessioncache.hot.layout import Place
 from sessioncache.hot.signals import Gone, Unready
 from sessioncache.primitives.deadline import within
@@ -39,33 +40,27 @@ class Remarked:
     entries: int
 
 
-async def remark_everything(tiers: Tiers, *, adopted: bool = False) -> Remarked:
+async def remark_everything(tiers: Tiers) -> Remarked:
     """Stamp everything that lives hot above all that SQL has, and mark it as dirty.
 
     Every bucket gets a new incarnation first: then nothing that was flushed to the database before counts as evidence
-    any more, and nobody installs what was read of it.  `adopted`: SQL knows no incarnation yet.
+    any more, and nobody installs what was read of it.  Where Redis may have forgotten something, too, the hashes are
+    not whole, and are revalidated.
     """
     with within(60):
-        every = range(tiers.settings.buckets)
-        # Redis may have forgotten something, too: then the hashes of that bucket are not whole, and are revalidated.
-        await (tiers.fencing.look(every) if adopted else tiers.fencing.register(every))
-        found = await tiers.backlog.incarnations(every)
-        await tiers.fencing.renew(every)
-        now = await tiers.backlog.incarnations(every)
-    if any(now[bucket] == before for bucket, before in found.items()):
-        raise DurableTierUnavailableError("the SQL database cannot be reached: nothing was marked, try again")
+        renewed = await tiers.fencing.renew(range(tiers.settings.buckets))
     left: list[Place] = []
     marked: list[int] = []
     async for page in hot_pages(tiers):
         with within(tiers.settings.timeout):
             await tiers.backlog.take_turn(_TURN, _A_TURN, again=True)
         places = [tiers.backlog.place(*scope) for scope in page]
-        left += await _stamp(tiers, places, found, marked)
+        left += await _stamp(tiers, places, renewed, marked)
     for _ in range(_ROUNDS):  # others were working on them, or a namespace came before its session
         if not left:
             break
         await asyncio.sleep(_PAUSE)
-        left = await _stamp(tiers, left, found, marked)
+        left = await _stamp(tiers, left, renewed, marked)
     if left:
         told = f"{len(left)} hot scopes could not be marked, since others kept changing them"
         raise HotTierUnavailableError(f"{told} (the first: {left[0].ref.member}): run it again")
@@ -82,7 +77,9 @@ async def restore_if_older(tiers: Tiers) -> Remarked | None:
     return await remark_everything(tiers)
 
 
-async def _stamp(tiers: Tiers, places: Sequence[Place], found: dict[int, str], marked: list[int]) -> list[Place]:
+async def _stamp(
+    tiers: Tiers, places: Sequence[Place], renewed: Mapping[int, Current], marked: list[int]
+) -> list[Place]:
     """Stamp scopes, sessions before their namespaces; those that are left.
 
     A namespace needs its session hot, which may have been evicted: it is loaded, and both are done in the next round.
@@ -91,7 +88,7 @@ async def _stamp(tiers: Tiers, places: Sequence[Place], found: dict[int, str], m
     for spaces in (False, True):
         part = [place for place in places if (place.ref.kind is ScopeKind.NAMESPACE) is spaces]
         with within(_SETTLING):
-            busy, cold = await tiers.revalidator.stamp(part, found, marked)
+            busy, cold = await tiers.revalidator.stamp(part, renewed, marked)
             left += busy
             for place, host in cold:
                 left += await _with_session(tiers, place, host)

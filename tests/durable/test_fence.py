@@ -7,10 +7,13 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from sqlalchemy import text
 
 from sessioncache.durable.messages import Swap
 from sessioncache.durable.migrate import upgrade_schema
 from sessioncache.durable.tier import DurableTier
+from sessioncache.errors import ConfigurationError
+from sessioncache.primitives.ownership import tag_of
 from tests.durable_helpers import count_rows
 
 
@@ -99,3 +102,15 @@ async def test_racing_processes_agree_on_the_layout(tier: DurableTier) -> None:
 async def test_the_clock_counts_microseconds(tier: DurableTier) -> None:
     before = time.time_ns() // 1000
     assert before - 2_000 <= await tier.clock() <= time.time_ns() // 1000 + 2_000
+
+
+async def test_r18_an_incarnation_of_another_database_is_refused_though_a_fence_names_it(tier: DurableTier) -> None:
+    await tier.record_layout({"installation": "own"})
+    await tier.swap_fences({1: (None, "b"), 2: (None, other := f"a{tag_of('own')}")})
+    assert await tier.named_by_fences({1: "b", 2: other, 3: "c"}) == {1: "b", 2: other}
+    async with tier.engine.begin() as connection:
+        await connection.execute(
+            text("UPDATE sessioncache_layout SET value = 'another' WHERE name = 'installation'"),
+        )
+    with pytest.raises(ConfigurationError):
+        await tier.named_by_fences({2: other})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sessioncache import WriteLostError
+from sessioncache import HotTierUnavailableError, SessionCache, WriteLostError
+from sessioncache.operations.reflush import remark_everything
 from tests.conftest import StartRedis
 from tests.helpers import Urls, app, connect, dirty, drain, evict, purge_all, session, stored_values, upgrade, user
 from tests.servers import RedisServer
@@ -155,6 +158,56 @@ async def test_db_restored_takes_what_sql_has_newer_before_it_stamps(urls: Urls,
     evict(urls.redis)
     async with connect(urls) as cache:
         assert dict((await cache.get("ada", "s1")).state) == {"a": "new"}
+
+
+async def answering(cache: SessionCache) -> None:
+    """Wait until a new connection to Redis works."""
+    while True:
+        try:
+            await cache._tiers.link.time()
+            return
+        except HotTierUnavailableError:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_r18_redis_that_comes_back_older_while_all_is_stamped_does_not_beat_sql(
+    urls: Urls, server: RedisServer, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Before or after a bucket gets the incarnation under which its hashes are stamped."""
+    copies = Copies(server)
+    async with connect(urls) as cache:
+        made = await cache.create("ada", session_id="s1", state={"a": "old", "gone": 1})
+        await drain(urls)
+        copies.take()
+        await made.update({"a": "new", "b": "new"}, delete=["gone"])
+        await drain(urls)
+        fencing, incarnations = cache._tiers.fencing, cache._tiers.fencing._incarnations
+        current, renew = incarnations.current, fencing.renew
+
+        async def before(buckets: Sequence[int], unusable: Mapping[int, str], **how: bool) -> Any:
+            if unusable:
+                monkeypatch.undo()
+                await asyncio.to_thread(copies.go_back)
+                await answering(cache)
+            return await current(buckets, unusable, **how)
+
+        async def after(buckets: Iterable[int]) -> Any:
+            renewed = await renew(buckets)
+            await asyncio.to_thread(copies.go_back)
+            await answering(cache)
+            await fencing.register(renewed)  # as any other process would
+            return renewed
+
+        if when == "before":
+            monkeypatch.setattr(incarnations, "current", before)
+        else:
+            monkeypatch.setattr(fencing, "renew", after)
+        await remark_everything(cache._tiers)
+        monkeypatch.undo()
+        await drain(urls)
+        assert dict((await cache.get("ada", "s1")).state) == {"a": "new", "b": "new"}
+    assert stored_values(urls.database, session("ada", "s1")) == {"a": "new", "b": "new"}
 
 
 @pytest.mark.parametrize("dirty_in_copy", [False, True], ids=["clean", "dirty"])

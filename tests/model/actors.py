@@ -28,7 +28,7 @@ _READING = (
     "clock",
     "read_layout",
     "read_fences",
-    "check_owned",
+    "named_by_fences",
     "read_scopes",
     "read_changes",
     "evidence",

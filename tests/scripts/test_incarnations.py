@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sessioncache.errors import ConfigurationError, HotTierUnavailableError
+from sessioncache.hot.incarnations import Current
 from sessioncache.hot.layout import Place
 from sessioncache.hot.merging import TakenScope
 from sessioncache.hot.messages import Operation, Part, Wanted
@@ -115,7 +116,7 @@ async def test_a_first_replica_leaves_the_incarnation_to_be_confirmed(bench: Ben
     assert await refused(bench, "read"), "until it is confirmed"
     await bench.incarnations.confirm(first)
     await bench.read(bench.session())
-    assert (await bench.incarnations.current([0], {}))[0] == (first[0], True, False, "")
+    assert (await bench.incarnations.current([0], {}))[0] == Current(first[0], registered=True)
 
 
 FORGETTING: dict[str, dict[str, Any]] = {
@@ -265,3 +266,29 @@ async def test_the_part_whose_bucket_is_unknown_is_named(bench: Bench) -> None:
         await bench.write_parts([Part(known, [put("k", "1")]), Part(unknown, [put("k", "1")])])
     assert (why.value.need, why.value.places) == (Need.REGISTER, [unknown])
     assert bench.marks(known) == set()
+
+
+async def test_what_redis_forgot_is_recorded_where_another_process_confirmed_first(bench: Bench) -> None:
+    await bench.register()
+    bench.raw.delete(*(bench.layout.control(bucket) for bucket in range(BUCKETS)))
+    found = {bucket: one.id for bucket, one in (await bench.incarnations.current(range(BUCKETS), {})).items()}
+    await bench.incarnations.confirm(found)
+    await bench.incarnations.confirm(found, {1})
+    assert [bench.raw.hget(bench.layout.control(bucket), "forgot") for bucket in (0, 1)] == [None, b"1"]
+
+
+async def test_a_new_incarnation_names_the_one_that_it_replaces_only_where_redis_had_all_of_it(bench: Bench) -> None:
+    first = await bench.register()
+    (one,) = (await bench.incarnations.current([0], {0: first[0]})).values()
+    assert one.whole == first[0]
+    assert (await bench.incarnations.current([0], {}))[0].whole == "", "it is not new any more"
+    bench.tell("bb", run="bb")
+    (one,) = (await bench.incarnations.current([1], {1: first[1]})).values()
+    assert one.whole == ""
+
+
+async def test_a_bucket_without_an_incarnation_is_not_registered(bench: Bench) -> None:
+    first = await bench.register()
+    bench.raw.hdel(bench.layout.control(0), "incarnation")
+    assert await bench.incarnations.registered([0, 1]) == {1: first[1]}
+    bench.raw.hset(bench.layout.control(0), "incarnation", first[0])

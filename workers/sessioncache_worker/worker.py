@@ -43,6 +43,7 @@ from sessioncache_worker.background_tasks import BackgroundTasks
 from sessioncache_worker.flusher import Claimed, Flusher
 from sessioncache_worker.janitor import Janitor
 from sessioncache_worker.notifications import listen
+from sessioncache_worker.registration import Registration
 from sessioncache_worker.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ class FlushWorker:
         self._task: asyncio.Task[None] | None = None
         self._helpers: BackgroundTasks | None = None
         self._outages = Outages(logger)
+        self._registration = Registration(self._tiers.fencing, self._registered, self._note_unregistered)
         self.unfinished = False
         """Whether `run` ended at the end of the grace time, with something begun and not finished."""
 
@@ -149,6 +151,7 @@ class FlushWorker:
             "heartbeat": self._beat,
             "sweep": self._sweep,
             "renewal of leases": self._renew,
+            "registration": self._registration.run,
             "janitor": self._janitor.run,
         }
         rounds = asyncio.ensure_future(self._rounds())
@@ -192,6 +195,7 @@ class FlushWorker:
         while not self._stopped.is_set():
             try:
                 await self._check()
+                self._registration.check()
                 await self._work()
                 failures = 0
             except Exception as error:
@@ -241,7 +245,7 @@ class FlushWorker:
     async def _note_success(self, *, flushed: bool) -> None:
         """Log that a tier is back."""
         self._outages.back(REDIS)
-        if flushed and SQL in self._outages:
+        if flushed and SQL in self._outages and not self._registration.is_stuck:
             waiting = sum((await self._tiers.backlog.count_dirty(self._buckets)).values())
             self._outages.back(SQL, f"{waiting:,} scopes wait to be flushed")
 
@@ -324,13 +328,17 @@ class FlushWorker:
             everything=everything,
         )
         claimed: list[Claimed] = []
-        # R17: None is a bucket whose incarnation SQL does not know: registered below, it is claimed in the next round.
+        # R17: None is a bucket whose incarnation SQL does not know: once registered, it is claimed in another round.
+        unknown = {bucket for bucket, found in claims.items() if found is None}
         for bucket, found in claims.items():
-            self._schedule.note(bucket, found.wait if found else 0.0, began)
+            self._schedule.note(bucket, found.wait if found else None, began)
             claimed += [(bucket, member) for member in found.members] if found else []
         self.flusher.held_claims.take(claimed)
+        if not everything:  # what holds up a registration must not hold up what was claimed
+            self._registration.want(unknown)
+            return claimed
         try:
-            await self._tiers.fencing.register(bucket for bucket, found in claims.items() if found is None)
+            await self._tiers.fencing.register(unknown)
         except SessionCacheError:
             await self._give_back(claimed)
             raise
@@ -411,6 +419,15 @@ class FlushWorker:
             await asyncio.sleep(self.settings.lease / 3)
             with suppress(HotTierUnavailableError):
                 await self.flusher.held_claims.renew()
+
+    def _registered(self, buckets: Iterable[int]) -> None:
+        """Visit buckets again: one that is still unknown comes back to the registration."""
+        self._look_again(buckets, 0.0)
+
+    async def _note_unregistered(self, error: SessionCacheError) -> bool:
+        """Log why buckets could not be registered; whether to go on."""
+        await self._note(error, 1)
+        return not self._is_final(error)
 
     # ---- as a context manager
 

@@ -12,9 +12,8 @@ local c = call('HMGET', KEYS[1], 'incarnation', 'replid', 'registered', 'run', '
 if not c[1] or not has_all(c[2], c[4], c[5]) then return {'retry'} end
 if ARGV[1] == '' and c[3] ~= '1' then return {'retry'} end
 if ARGV[1] ~= '' and c[1] ~= ARGV[1] then return {'retry'} end
-if c[3] ~= '1' then
-  call('HDEL', KEYS[1], 'before', 'forgot')
-  if ARGV[2] == '1' then call('HSET', KEYS[1], 'forgot', '1') end
-end
+if c[3] ~= '1' then call('HDEL', KEYS[1], 'before', 'forgot') end
+-- Also where another process was faster: only the one whose swap it was knows.
+if ARGV[2] == '1' then call('HSET', KEYS[1], 'forgot', '1') end
 call('HSET', KEYS[1], 'registered', '1', 'replid', replid())
 return {'ok'}

@@ -211,8 +211,8 @@ MUTATIONS = (
         "a replaced incarnation comes back in Redis",
         "R17",
         _LUA + "incarnation.lua",
-        "if c[1] and c[1] ~= ARGV[2] and has_all(",
-        "if c[1] and has_all(",
+        "if whole ~= '' and whole ~= ARGV[2] then",
+        "if whole ~= '' then",
         (_INCARNATIONS + "test_an_incarnation_that_was_replaced_never_comes_back",),
     ),
     Mutation(
@@ -363,8 +363,8 @@ MUTATIONS = (
         "a restored database is believed",
         "R18",
         "sessioncache/operations/reflush.py",
-        "        await tiers.fencing.renew(every)\n",
-        "        pass\n",
+        "renewed = await tiers.fencing.renew(range(tiers.settings.buckets))",
+        "renewed = await tiers.fencing._incarnations.current(range(tiers.settings.buckets), {})",
         ("both_tiers/test_restored.py::test_what_was_flushed_before_the_restore_is_no_evidence_any_more",),
     ),
     Mutation(

@@ -196,14 +196,6 @@ MUTATIONS = (
         (_OLDER + "test_after_the_command_nothing_that_was_deleted_comes_back[sqlite]",),
     ),
     Mutation(
-        "db restored believes an older hash",
-        "R18",
-        "sessioncache/operations/reflush.py",
-        "await (tiers.fencing.look(every) if adopted else tiers.fencing.register(every))",
-        "pass",
-        ("faults/test_older_copies.py::test_db_restored_takes_what_sql_has_newer_before_it_stamps[valkey-sqlite]",),
-    ),
-    Mutation(
         "the janitor does not see that SQL has forgotten",
         "R18",
         "sessioncache/operations/audit.py",

@@ -85,8 +85,8 @@ MUTATIONS = (
         "the command adopts what is of an older incarnation",
         "R18",
         "sessioncache/coordination/revalidation.py",
-        'if before is not None and seen.is_whole(before.get(taken.place.ref.bucket, "")):',
-        "if before is not None:",
+        "if now and now.whole and taken.incarnation == now.id and seen.is_whole(now.whole):",
+        "if now:",
         (_story("an older Redis, and the command"),),
     ),
     Mutation(

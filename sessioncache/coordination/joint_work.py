@@ -1,0 +1,89 @@
+"""Joint work: what many calls ask for at once is done once, for all of them together.
+
+The work is a task of its own: a caller whose time is over, or who is cancelled, leaves it to the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Collection
+from contextvars import Context
+from copy import copy
+from dataclasses import dataclass, field
+
+from sessioncache.errors import DurableTierUnavailableError, SessionCacheError
+from sessioncache.primitives.deadline import deadline, seconds_left, within
+
+_TO_END = 1.0
+"""Seconds that a task has to end when the cache is closed."""
+
+Work = Callable[[list[int], float], Awaitable[Collection[int]]]
+"""Works on buckets, of whose callers the most hurried has so many seconds; the buckets that are left."""
+
+
+@dataclass(eq=False, slots=True)
+class _Lot:
+    """What is worked on together."""
+
+    buckets: set[int] = field(default_factory=set)
+    until: float = math.inf
+    """When the first of its callers gives up."""
+
+
+class JointWork:
+    """One kind of work on buckets: one lot at a time, while the next one is gathered."""
+
+    def __init__(self, work: Work, longest: float) -> None:
+        """`longest`: seconds that a lot may take."""
+        self._work, self._longest = work, longest
+        self._gathered: tuple[_Lot, asyncio.Task[set[int]]] | None = None
+        self._tasks: set[asyncio.Task[set[int]]] = set()
+        self._busy = asyncio.Lock()
+
+    async def do(self, buckets: Collection[int]) -> set[int]:
+        """Have these worked on; those of them that are left.
+
+        DurableTierUnavailableError where it takes longer than the caller waits; else whatever the work raised.
+        """
+        if self._gathered is None:
+            begun = _Lot()
+            # In an empty context: the deadline of the first caller must not bind the others.
+            made = asyncio.get_running_loop().create_task(self._run(begun), context=Context())
+            self._gathered = begun, made
+            self._tasks.add(made)
+            made.add_done_callback(self._end)
+        lot, task = self._gathered
+        lot.buckets.update(buckets)
+        lot.until = min(lot.until, deadline())
+        done, _ = await asyncio.wait({task}, timeout=seconds_left())
+        if not done:
+            raise DurableTierUnavailableError(
+                "the SQL database did not register buckets of this Redis in time: it is slow, or others hold locks on"
+                " sessioncache_fence"
+            )
+        error = task.exception()
+        if isinstance(error, SessionCacheError):
+            raise copy(error)  # each caller its own: a shared one would gather the traceback of all of them
+        return task.result().intersection(buckets)
+
+    async def _run(self, lot: _Lot) -> set[int]:
+        async with self._busy:
+            self._gathered = None
+            hurried = max(0.0, lot.until - asyncio.get_running_loop().time())
+            with within(self._longest):
+                return set(await self._work(sorted(lot.buckets), hurried))
+
+    def _end(self, done: asyncio.Task[set[int]]) -> None:
+        self._tasks.discard(done)
+        if done.cancelled():
+            self._gathered = None
+        else:
+            done.exception()  # callers that still wait get it; without any it is of no interest
+
+    async def aclose(self) -> None:
+        """Cancel what is under way."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_TO_END)
