@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
 LOWEST := .venv-lowest
+# Where test-pythons looks, by name on the PATH.
+PYTHONS ?= 3.11 3.12 3.13 3.14
+# What an environment is made with: the first of these that is there.
+CANDIDATES := python3.14 python3.13 python3.12 python3.11 python3
 INPUTS := pyproject.toml constraints.txt
 # Most tests wait for servers and processes: three at a time keep two cores busy. Files go in order, the small ones last.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
@@ -13,7 +17,7 @@ NEWCOMER := tests/unit tests/packaging/test_shape.py tests/packaging/test_layers
 	tests/conformance/test_memory.py tests/conformance/test_valkey_sqlite.py tests/client/test_sessions.py \
 	tests/client/test_concurrency.py tests/client/test_leases.py tests/client/test_namespaces.py tests/races/test_flush.py
 
-.PHONY: demo quick test test-full test-lowest lint bench bench-others bench-full bench-peers chaos mutants docs
+.PHONY: demo quick test test-full test-lowest test-pythons lint bench bench-others bench-full bench-peers chaos mutants docs
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/demo.stamp
@@ -39,6 +43,19 @@ test-full: lint
 test-lowest: $(LOWEST)/lowest.stamp
 	$(LOWEST)/bin/python -m pytest -n 2 --from-packages -m "not slow and not alone" --ignore tests/unit/test_benchmark_upserts.py \
 		tests/unit tests/conformance/test_valkey_sqlite.py tests/tool/test_mcp.py tests/client/test_sessions.py
+
+# A newcomer's tests on each Python that is found, in an environment of its own; the last line says which were not found.
+test-pythons:
+	@missing=; failed=; \
+	for version in $(PYTHONS); do \
+		if python$$version -c 'import ensurepip, venv' >/dev/null 2>&1; then \
+			$(MAKE) VENV=.venv-$$version CANDIDATES=python$$version test || failed="$$failed $$version"; \
+		else \
+			missing="$$missing $$version"; \
+		fi; \
+	done; \
+	echo "Python not found:$${missing:- none}; failed:$${failed:- none}"; \
+	[ -z "$$failed" ] && [ "$$(echo $$missing)" != "$(strip $(PYTHONS))" ]
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check
@@ -105,7 +122,7 @@ $(PEERS)/peers.stamp: benchmarks/peers/requirements.txt pyproject.toml $(BIN)/py
 
 # The newest Python that is new enough and can make environments; a shim that stands for no installed version is passed over.
 $(BIN)/python:
-	@for python in python3.14 python3.13 python3.12 python3.11 python3; do \
+	@for python in $(CANDIDATES); do \
 		if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 			echo "$$python -m venv --clear $(VENV)"; \
 			exec $$python -m venv --clear $(VENV); \
