@@ -39,9 +39,9 @@ test-full: lint
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not slow and not alone"
 	$(BIN)/pytest -m "alone or slow"
 
-# With the lowest versions of dependencies that pyproject.toml declares.
+# With the lowest versions of dependencies that pyproject.toml declares; these may warn of what newer ones have mended.
 test-lowest: $(LOWEST)/lowest.stamp
-	$(LOWEST)/bin/python -m pytest -n 2 --from-packages -m "not slow and not alone" --ignore tests/unit/test_benchmark_upserts.py \
+	$(LOWEST)/bin/python -m pytest -W default -n 2 --from-packages -m "not slow and not alone" --ignore tests/unit/test_benchmark_upserts.py \
 		tests/unit tests/conformance/test_valkey_sqlite.py tests/tool/test_mcp.py tests/client/test_sessions.py
 
 # A newcomer's tests on each Python that is found, in an environment of its own; the last line says which were not found.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -19,21 +20,29 @@ from tests.waiting import stretched
 
 __all__ = ["small_urls", "urls"]
 
-Opening = Callable[[Urls], Coroutine[Any, Any, SessionCache]]
+Opening = Callable[[Urls, AsyncExitStack], Coroutine[Any, Any, SessionCache]]
 
 
-async def by_urls(urls: Urls) -> SessionCache:
+async def by_urls(urls: Urls, _: AsyncExitStack) -> SessionCache:
     """A cache over connections of its own."""
     cache: SessionCache = await connect(urls)
     return cache
 
 
-async def over_clients(urls: Urls) -> SessionCache:
+async def over_clients(urls: Urls, callers: AsyncExitStack) -> SessionCache:
     """A cache over a caller's client and engine, that has been used."""
-    engine = create_async_engine(urls.database.replace("sqlite:", "sqlite+aiosqlite:"))
-    cache = SessionCache(Redis.from_url(urls.redis), engine, app="app", timeout=stretched(5.0))
+    cache = await unused_over_clients(urls, callers)
     await cache.list()
     return cache
+
+
+async def unused_over_clients(urls: Urls, callers: AsyncExitStack) -> SessionCache:
+    """A cache over a client and an engine that `callers` closes: the cache leaves them open."""
+    engine = create_async_engine(urls.database.replace("sqlite:", "sqlite+aiosqlite:"))
+    client = Redis.from_url(urls.redis)
+    callers.push_async_callback(engine.dispose)
+    callers.push_async_callback(client.aclose)
+    return SessionCache(client, engine, app="app", timeout=stretched(5.0))
 
 
 CALLS: dict[str, Callable[[SessionCache, Session], Coroutine[Any, Any, object]]] = {
@@ -55,11 +64,19 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
+@pytest.fixture
+def callers(loop: asyncio.AbstractEventLoop) -> Iterator[AsyncExitStack]:
+    """What a caller opened, closed on its loop after the test."""
+    opened = AsyncExitStack()
+    yield opened
+    loop.run_until_complete(opened.aclose())
+
+
 @pytest.mark.parametrize("opening", [by_urls, over_clients])
 def test_on_another_event_loop_every_call_is_one_clear_error(
-    small_urls: Urls, opening: Opening, loop: asyncio.AbstractEventLoop
+    small_urls: Urls, opening: Opening, loop: asyncio.AbstractEventLoop, callers: AsyncExitStack
 ) -> None:
-    cache = loop.run_until_complete(opening(small_urls))
+    cache = loop.run_until_complete(opening(small_urls, callers))
     session = loop.run_until_complete(cache.create("ada", session_id="s1", state={"a": 1}))
     for call in CALLS.values():
         with pytest.raises(ConfigurationError, match="was opened on another event loop"):
@@ -70,9 +87,9 @@ def test_on_another_event_loop_every_call_is_one_clear_error(
 
 @pytest.mark.parametrize("name", CALLS)
 def test_in_a_forked_child_every_call_is_one_clear_error(
-    small_urls: Urls, name: str, loop: asyncio.AbstractEventLoop
+    small_urls: Urls, name: str, loop: asyncio.AbstractEventLoop, callers: AsyncExitStack
 ) -> None:
-    cache = loop.run_until_complete(by_urls(small_urls))
+    cache = loop.run_until_complete(by_urls(small_urls, callers))
     session = loop.run_until_complete(cache.create("ada", session_id="s1", state={"a": 1}))
     call = CALLS[name]
     expected = "this cache was opened before this process was forked: open one here, connections cannot be shared"
@@ -83,12 +100,8 @@ def test_in_a_forked_child_every_call_is_one_clear_error(
 
 
 def test_a_cache_over_clients_may_be_made_before_its_loop_runs(
-    small_urls: Urls, loop: asyncio.AbstractEventLoop
+    small_urls: Urls, loop: asyncio.AbstractEventLoop, callers: AsyncExitStack
 ) -> None:
-    async def make() -> SessionCache:
-        engine = create_async_engine(small_urls.database.replace("sqlite:", "sqlite+aiosqlite:"))
-        return SessionCache(Redis.from_url(small_urls.redis), engine, app="app", timeout=stretched(5.0))
-
-    cache = asyncio.run(make())
+    cache = asyncio.run(unused_over_clients(small_urls, callers))
     assert loop.run_until_complete(cache.list()).items == []
     loop.run_until_complete(cache.aclose())

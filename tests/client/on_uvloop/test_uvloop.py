@@ -57,13 +57,6 @@ __all__ = [
 pytestmark = pytest.mark.alone
 
 
-@pytest.fixture(scope="module")
-def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
-    """The loop of every test here."""
-    policy: asyncio.AbstractEventLoopPolicy = uvloop.EventLoopPolicy()
-    return policy
-
-
 async def test_the_worker_and_watches_run_on_uvloop(urls: Urls) -> None:
     assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
     client, engine = Redis.from_url(urls.redis), create_engine(urls.database)
