@@ -103,6 +103,19 @@ async def test_without_the_command_the_next_flush_finds_it_and_everything_hot_is
     await shows_the_newest(urls)
 
 
+async def test_the_flush_that_finds_it_says_so_to_all_before_anything_is_compared(
+    valkey_url: str, backup: Backup
+) -> None:
+    urls = await begin(valkey_url, backup)
+    async with connect(urls) as cache:
+        await (await cache.get("ada", "s1")).set("another", 3)
+    async with open_worker(urls) as worker:
+        await worker._check()
+        await worker._flush(await worker._claim(list(worker._buckets), everything=True))
+        assert await worker._tiers.backlog.is_older()
+        await worker.flush_once()
+
+
 async def test_without_the_command_and_without_a_write_the_janitor_finds_it(valkey_url: str, backup: Backup) -> None:
     urls = await begin(valkey_url, backup)
     async with open_worker(urls) as worker:

@@ -185,7 +185,7 @@ MUTATIONS = (
         "workers/sessioncache_worker/flusher.py",
         "        await self._tiers.backlog.note_older()\n",
         "",
-        (_OLDER + "test_without_the_command_the_next_flush_finds_it_and_everything_hot_is_written_again[sqlite]",),
+        (_OLDER + "test_the_flush_that_finds_it_says_so_to_all_before_anything_is_compared[sqlite]",),
     ),
     Mutation(
         "db restored takes an older SQL for news",
