@@ -17,13 +17,16 @@ def check_url(url: object) -> str:
 
     The client itself uses database 0 where the URL names one by something else than a number.
     """
+    # Python would take the rest for a fragment: a password would be cut short, and the host be missing.
     if isinstance(url, str) and "#" in url:
         raise ConfigurationError("the Redis URL has a # in it: in a password it is written as %23")
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
+        # Python checks the port only when it is asked for.
         port_is_fine = parts.port is None or parts.port > 0
     except ValueError:
         told = f"the host or port of the Redis URL cannot be read: redis://HOST:PORT/0, and {ESCAPES}"
+        # Without the cause, whose message quotes a part of the URL: the password may be in it.
         raise ConfigurationError(told) from None
     if parts.scheme not in _SCHEMES:
         raise ConfigurationError("the Redis URL must begin with redis://, rediss:// or unix://")
@@ -34,6 +37,7 @@ def check_url(url: object) -> str:
     if parts.scheme != "unix" and _is_torn(parts):
         raise ConfigurationError(f"the Redis URL has an @ that is of no use: {ESCAPES}")
     named = parse_qs(parts.query, keep_blank_values=True).get("db", [])
+    # The path of a unix URL is the socket; its database can be named in the query only.
     in_path = parts.scheme == "unix" or _DATABASE.fullmatch(unquote(parts.path))
     if not in_path or not all(name.isascii() and name.isdigit() for name in named):
         raise ConfigurationError("the Redis URL must name its database by a number: redis://HOST:PORT/0")

@@ -1,5 +1,10 @@
 """The backlog: the hot tier as a worker uses it, with claims, dirty fields, acknowledgements, heartbeats and
-counters."""
+counters.
+
+The keys of a script must share a hash slot, and Redis does nothing else while it works on one.  So what is asked of
+many scopes is sent in groups: scopes of one bucket, and few enough that a call stays short.  A scope that is damaged,
+or that another worker has settled meanwhile, changes nothing for the others of its group (R10).
+"""
 
 from __future__ import annotations
 
@@ -106,6 +111,7 @@ class Backlog:
     async def read_dirt(self, scopes: Sequence[tuple[int, str]], most: int = ANY_SIZE) -> list[Reading]:
         """What is dirty in scopes (bucket, member), in their order; for those with more than `most` bytes, their
         size."""
+        # No sizes: they are known only to Redis, and the script stops by itself where it has read enough.
         groups = _groups(scopes, [Piece(0, 0, 0)] * len(scopes))
         found = await self._by_bucket("dirt", scopes, groups, (self.idle_ms, most, b""), lambda _: ())
         # A script reads only so much at a time: what it left is asked for again.
@@ -173,6 +179,8 @@ class Backlog:
         done: Acknowledged | Damaged | None = _NOTHING
         bucket, member = _scope_of(one)
         keys = [self.layout.control(bucket), self.layout.hash(bucket, member)]
+        # One after the other: together they would hold Redis up like one large script, and where one of them finds
+        # another incarnation the rest need not be sent.
         for piece in pieces:
             args = [*common, *acknowledgement_of(one, piece, b"-")]
             (replies,) = await self.link.call_each(load_script("ack"), [(keys, args)])
@@ -239,6 +247,7 @@ class Backlog:
 
     async def note_older(self) -> None:
         """Record that SQL was found to have less than was flushed."""
+        # By the clock of Redis: other processes write the time that this one is compared with.
         await self.link.command(b"HSET", self.layout.control(0), b"older", await self.link.time())
 
     async def note_restored(self) -> None:
@@ -286,6 +295,7 @@ class Backlog:
         The head of a namespace is its own record, not that of its session.
         """
         keys = [self.layout.control(dirt.bucket), self.layout.hash(dirt.bucket, dirt.member)]
+        # A head is refused as part of what was read: the script compares the scope revision of the reading.
         field, revision = (key_field(entry.key), entry.revision) if entry else (HEAD_MARK, dirt.revision)
         args = (field, encode_revision(revision), attempts, reason.encode())
         return bool((await self.link.call(load_script("record_failure"), keys, args))[2])
@@ -383,6 +393,7 @@ def _scope_of(one: Committed) -> tuple[int, str]:
 
 def _is_refused(done: Acknowledged) -> bool:
     """Whether SQL has a newer row of something that was not written again in the hot tier."""
+    # `?`: SQL has exactly what was committed, and it is the hash that lacks it: nothing holds the watermark back.
     return any(not field.startswith(b"?") for field in done.refused)
 
 

@@ -188,6 +188,7 @@ class HotClient:
         while True:
             line = self._line_for(is_large=is_large) or await self._new_line(is_large=is_large)
             until = attempt_deadline()
+            # R4: nothing has left yet, so that the caller learns that nothing was executed.
             if until <= asyncio.get_running_loop().time():
                 raise not_executed("there was no time left to ask Redis")
             exchange = line.send(packed, replies, until, is_large=is_large)
@@ -219,6 +220,7 @@ class HotClient:
     def _leave(self, line: SharedConnection) -> None:
         """Leave this server: behind one address another may be the primary by now, which only a new connection
         finds."""
+        # `line` may have been replaced meanwhile, and is then none of the others.
         for one in (line, *self._lines()):
             one.retire()
         for tell in self._left:
@@ -268,6 +270,7 @@ class HotClient:
         except (RedisError, OSError) as error:
             await drop(connection)
             raise connection_failure(error, is_tls=self._is_tls) from error
+        # A caller that is cancelled while it connects would leave an open socket behind.
         except BaseException:
             await drop(connection)
             raise

@@ -161,12 +161,14 @@ class SharedConnection(asyncio.Protocol):
 
     def _leave(self) -> None:
         leaving, self._leaving, self._doubted = self._leaving, [], False
+        # R4: a call that was cancelled before it left must have no effect.
         going = [exchange for exchange in leaving if not exchange.answer.done()]
         if self.lost or self._transport.is_closing():
             self._fail(going, LostError)
             return
         for exchange in going:
             exchange.sent = True
+        # Also those whose caller gives up later: an answer is matched to its request by the order alone.
         self._waiting.extend(going)
         if going:
             # In one write, so that many small calls cost one system call.
@@ -260,6 +262,8 @@ class SharedConnection(asyncio.Protocol):
         """The connection has ended, whoever ended it."""
         self.lost = True
         self._set_alarm(_NEVER)
+        # Those in `_leaving` are left to `_leave`, which fails them as not sent: they may go over another connection
+        # (R4).
         waiting, self._waiting = self._waiting, deque()
         self._fail(waiting, LostError)
 

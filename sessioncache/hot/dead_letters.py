@@ -1,4 +1,9 @@
-"""Typed wrappers for the hash of dead letters: entries that the database refuses."""
+"""Typed wrappers for the hash of dead letters: entries that the database refuses.
+
+A dead letter stands for one revision of an entry, and the entry stays in the scope's hash: the letter itself holds no
+value.  So each letter is compared with the hash whenever it is read; one whose entry was written again since is none
+any more, since the new value has not been refused (R10).
+"""
 
 from __future__ import annotations
 
@@ -89,6 +94,7 @@ class DeadLetters:
             for b, name, _ in dead
         ]
         incarnations = [(b"HGET", self._layout.control(b), b"incarnation") for b, _, _ in dead]
+        # In one exchange, so that the hash and the incarnation that it is compared with are of about the same moment.
         hashes = await self._link.exchange([*commands, *incarnations], {})
         found_of = zip(dead, hashes[: len(dead)], hashes[len(dead) :], strict=True)
         letters = [_letter(*one, of_hash, incarnation) for one, of_hash, incarnation in found_of]
@@ -115,6 +121,7 @@ def _version_field(name: bytes) -> bytes:
     field = name[_MEMBER:]
     if field != HEAD_MARK:
         return field
+    # Only a session's head has a revision of its own: writes to its keys alone do not change what was refused.
     return Field.HEAD_REVISION if name[:1] == b"s" else Field.REVISION
 
 

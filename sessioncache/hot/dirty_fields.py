@@ -1,4 +1,8 @@
-"""Dirty fields and their acknowledgement, in the form that the scripts use.  Pure: no I/O."""
+"""Dirty fields and their acknowledgement, in the form that the scripts use.  Pure: no I/O.
+
+An acknowledgement names each field with the revision that was read, and whether SQL has exactly that one: what was
+written between the reading and the commit has another revision, and stays dirty (R8).
+"""
 
 from __future__ import annotations
 
@@ -36,6 +40,7 @@ def dirt_of(bucket: int, member: str, reply: Reply, values: Sequence[bytes | Non
         scope_id=member[1:],
         bucket=bucket,
         incarnation=incarnation.decode(),
+        # R6: the rows of a namespace are written with its session's head, which is the lock of both in SQL.
         head=head_from(host[_HEAD:_NAMES]) if host else about,
         head_revision=have[_HEAD_REVISION] or b"",
         namespace=about.namespace,
@@ -72,6 +77,7 @@ def pieces_of(one: Committed) -> list[Piece]:
 def _cut(sizes: Sequence[int]) -> Iterator[Piece]:
     start = total = 0
     for place, size in enumerate(sizes):
+        # A value that is larger than a piece is one by itself.
         if place - start == PIECE_ROWS or (place > start and total + size > PIECE_BYTES):
             yield Piece(start, place, total)
             start, total = place, 0
@@ -97,6 +103,7 @@ def acknowledgement_of(one: Committed, piece: Piece, held_back: bytes = b"") -> 
         args += (key_field(key), _encode(revision), b"=" if stored == revision else b">")
     rows = len(dirt.entries)
     args += dirt.phantoms[max(0, piece.start - rows) : max(0, piece.end - rows)]
+    # Several scopes go in one call: by this number the script finds where the next one begins.
     args[0] = len(args) - 1
     return args
 
@@ -107,6 +114,7 @@ def _marked(marks: Sequence[bytes], values: Sequence[bytes | None], cleared: byt
     for field, value in zip(marks, values, strict=True):
         if field == HEAD_MARK:
             continue
+        # R1, R14: a mark without a living field is no row to write; it is acknowledged, and goes.
         if value is None or value[:DIGITS] <= cleared:
             phantoms.append(field)
         else:

@@ -46,6 +46,7 @@ async def _values(link: HotClient, name: bytes, reply: Reply) -> list[bytes | No
     _, incarnation, _, head, marks, *_ = reply
     # None: the scope has not been marked for revalidation since.
     same = [incarnation, head[_REVISION], None]
+    # By the mean, since the sizes of the single values are known only once they are read.
     mean = int(head[_SIZE] or 0) // max(1, len(marks))
     step = max(1, min(_FIELDS, _BYTES // max(1, mean)))
     values: list[bytes | None] = []

@@ -43,7 +43,8 @@ class Field:
     FLUSHED: Final = b"f"
     """The flush watermark: SQL has all that is not newer."""
     PURGED: Final = b"p"
-    """Tombstones up to here were flushed and dropped."""
+    """What SQL knew at the last load or revalidation, and tombstones that were dropped: at or below it a row that the
+    hash lacks is dead."""
     STALE: Final = b"y"
     """Marks the scope for revalidation."""
     KEYS: Final = b"n"

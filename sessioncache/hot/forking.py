@@ -1,4 +1,9 @@
-"""Forks in Redis, and what they need beforehand.  One typed wrapper per script."""
+"""Forks in Redis, and what they need beforehand.  One typed wrapper per script.
+
+A fork copies all namespaces of a session, but no script can list them: those that were flushed and have left Redis are
+known to SQL alone.  So they are listed first, and the script refuses if there may be one more since then (a mark in the
+head).
+"""
 
 from __future__ import annotations
 
@@ -91,6 +96,7 @@ class Forking:
         keys += (place.hash for pair in fork.pairs for place in pair)
         told = (fork.spaces.birth, fork.spaces.mark, child.parents, child.ref.session.encode(), token, known)
         after = [fork.lease, *told, *_pieces_args(fork.pieces)]
+        # R16: a fork has no `temp:` keys, hence 0 seconds for which they would live.
         reply = await self._hot.idempotency.call(load_script("fork"), parent, keys, [*LIMITS, 0], after)
         raise_unready(reply, fork.places)
         return _written(reply)

@@ -46,6 +46,7 @@ class Idempotency:
     def learn(self, bucket: int, incarnation: bytes) -> None:
         """Remember the incarnation of a bucket from a reply.  ConfigurationError where it belongs to another
         database."""
+        # Only where it changed: each reply bears one, and nearly always the same.
         if self._incarnations.get(bucket) != incarnation:
             check_owner(incarnation.decode(), self.database)
             self._incarnations[bucket] = incarnation
@@ -79,6 +80,7 @@ class Idempotency:
         found: list[Reply] = []
 
         async def send(script: Script, keys: Sequence[bytes], args: Sequence[Argument]) -> Reply:
+            # In place of what an earlier attempt found: only what follows the answer that counts is of its moment.
             found[:] = await self._link.call_beside(script, keys, args, beside)
             return found[0]
 

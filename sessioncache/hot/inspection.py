@@ -51,6 +51,7 @@ async def look(link: HotClient, place: Place) -> Sight:
 def _refused(member: bytes, letters: dict[bytes, bytes]) -> int:
     """How many of its entries are dead letters: the names are member and field (lua/record_failure.lua)."""
     own = (member + b"=", member + HEAD_MARK)
+    # State 0: a failure that is no dead letter yet.
     return sum(name.startswith(own) and value[10:11] != b"0" for name, value in letters.items())
 
 

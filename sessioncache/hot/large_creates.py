@@ -112,6 +112,7 @@ def _trips(pieces: Iterable[tuple[Place, list[bytes]]]) -> Iterator[list[tuple[P
     for place, piece in pieces:
         more, larger = len(piece) // 2 + _OF_A_PIECE, sum(map(len, piece))
         is_full = fields + more > _MOST_FIELDS or size + larger > _MOST_BYTES
+        # Four in any case: a distant server would otherwise be waited for with each large piece.
         if is_full and len(trip) >= _AT_ONCE:
             yield trip
             trip, fields, size = [], 0, 0

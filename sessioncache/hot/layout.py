@@ -32,6 +32,7 @@ class Place:
     @property
     def dirty(self) -> bytes:
         """The set of the scope's dirty fields."""
+        # All keys of a bucket begin like its control, whose name ends with ``ctl``.
         return self.control[:-3] + b"d:" + self.ref.member.encode()
 
     @property
@@ -132,5 +133,6 @@ def parents(ref: ScopeRef) -> bytes:
 
 def parents_of(org: str, app: str, user: str, session: str) -> bytes:
     """See Place.parents: of a session."""
+    # In this order: the scripts find the index of each by its place (``unflushed_index`` in lua/prelude.lua).
     ids = (app_id(org, app), user_id(org, app, user), bare_id(org, session), org_id(org), org_user_id(org, user))
     return "".join(ids).encode()

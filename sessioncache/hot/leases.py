@@ -1,4 +1,8 @@
-"""Run leases in Redis: one holder at a time for a life of a session.  One typed wrapper for the script."""
+"""Run leases in Redis: one holder at a time for a life of a session.  One typed wrapper for the script.
+
+Whoever runs under a lease writes with its token, and the script of the write compares it: a runner that was paused past
+the end of its lease writes nothing, whatever it believes.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ class Leases:
     def look_after(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Let a task of its own give a lease back, which the cancellation of its holder does not end."""
         task = asyncio.ensure_future(ending)
+        # The event loop itself holds tasks only weakly.
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         return task

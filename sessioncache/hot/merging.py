@@ -1,4 +1,9 @@
-"""Typed wrappers for the scripts of revalidation: what Redis still has of a scope is merged with what SQL has."""
+"""Typed wrappers for the scripts of revalidation: what Redis still has of a scope is merged with what SQL has.
+
+Redis is asked for revisions and sizes, not for values: what stays as it is need not be sent.  A large scope takes many
+scripts, since none may hold Redis up for long.  Until the last of them the hash counts as not revalidated, so that
+nobody reads or writes one that is half done; a merge that was interrupted is started anew by the next process.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +56,8 @@ class Merging:
         more).
 
         Unready where something else has to be made ready first; Damaged where nothing can be done.
-        # Of each scope one token, whoever holds it: no loader and no other process settles the scope meanwhile.
         """
+        # Of each scope one token, whoever holds it: no loader and no other process settles the scope meanwhile.
         tokens = [secrets.token_hex(8).encode() for _ in places]
         replies = await self._by_bucket("token", places, (TOKEN_LIFETIME_MS, b"1", b"", self.idle_ms), tokens)
         return [self._taken(*one) for one in zip(places, tokens, replies, strict=True)]
@@ -151,6 +156,7 @@ class Merging:
 
     async def _drop(self, dropped: Sequence[tuple[TakenScope, Looked]]) -> list[Reply]:
         calls = [
+            # Only as it was found: the script leaves a hash that was written since.
             ([one.place.control, one.place.hash], (looked.head["r"] or ZERO, one.place.parents, self.idle_ms))
             for one, looked in dropped
         ]

@@ -194,6 +194,7 @@ class Content:
     def size(self) -> int:
         """Bytes of values, roughly."""
         if self._size < 0:
+            # A reading of single keys comes without the number that the head has.
             told = self.fields.get(Field.BYTES)
             self._size = int(told) if told else sum(map(len, self.fields.values()))
         return self._size
@@ -214,6 +215,7 @@ class Content:
         key, cleared, fields = _key_behind(prefix), self.fields.get(Field.CLEARED, ZERO), self.fields.items()
         # Most scopes were never cleared: the comparison of each entry is left out.
         if cleared == ZERO:
+            # R14: a revision without a text behind it is the tombstone of a key.
             return {key(name): value for name, value in fields if name[0] == _OF_A_KEY and len(value) > DIGITS}
         return {
             key(name): value

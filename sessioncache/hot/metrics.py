@@ -123,7 +123,7 @@ class Metrics:
         self._layout = layout
 
     async def read(self, *, sample: int = _SAMPLE) -> Sample:
-        """The metrics now: an exchange for every 32 buckets and two or three more, however much is dirty.
+        """The metrics now: an exchange for every 32 buckets and a few more, however much is dirty.
 
         `sample`: scopes of each bucket whose dirty entries are counted.  HotTierUnavailableError.
         """

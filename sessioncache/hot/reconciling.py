@@ -62,6 +62,7 @@ class Looked:
         """From the first part of the script's answer.  ValueError where a revision is none."""
         named = dict(zip(_NAMES, head, strict=True))
         looked = cls(named["i"] == incarnation.encode(), now, named, set(marks), {})
+        # R10: all of them now, so that a damaged head is found before anything is done to the scope.
         for name in _REVISIONS:
             looked.revision(name)
         return looked
@@ -158,6 +159,7 @@ def reconcile(kind: ScopeKind, looked: Looked, stored: StoredScope, *, anew: boo
 
 def stamp_anew(kind: ScopeKind, looked: Looked) -> Merged:
     """What is to be done to a hash that is whole, once SQL has forgotten: nothing is taken from SQL."""
+    # R18: a hash that is whole lacks only what was deleted; as one of this incarnation it loses nothing to a purge.
     return reconcile(kind, replace(looked, own=True), StoredScope(_NOTHING, [], 0, absent=True), anew=True)
 
 
@@ -168,6 +170,7 @@ class _Reconciler:
         self.own = looked.own
         self.birth, self.cleared = looked.revision("b"), looked.revision("c")
         self.deleted = bool(looked.head["x"])
+        # R3: what comes next must be above all that either tier has, not only above the two heads.
         highest = max((held.revision for held in looked.entries.values()), default=0)
         self.top = max(looked.revision("r"), stored.known, highest)
         self.was_cleared = self.cleared
@@ -184,6 +187,7 @@ class _Reconciler:
             return made
         buried = self.deleted and self._is_purged_tombstone()
         flushed, known = self._of_this_life(head.flushed), self._of_this_life(self.looked.revision("f"))
+        # A tombstone that SQL has purged is missing there, too: that alone is no sign that SQL came back older.
         made.forgot = anew or (flushed < known and not buried)
         made.purged = self.stored.known
         # Where SQL lacks a clear or a delete yet, its rows are not as the hash has them, however far it was flushed.
@@ -241,9 +245,12 @@ class _Reconciler:
                 self._take_head()  # of the hash's head only last cleared counts
                 self.kept = True
             if self.outdoes and sql.revision >= self.looked.revision("r"):
+                # R7: SQL refuses a head at or below its own revision, to which another primary may have raised it.
                 self._stamp_head()
         if sql_life == life and not self.deleted:
             self.cleared = max(self.cleared, sql.cleared)
+            # R5: the revision was raised by a merge that SQL has yet to know of, also after another change of
+            # incarnation.
             made.head_is_dirty |= marked and self.looked.revision("r") > sql.revision
         if HEAD_MARK in self.looked.marks and not made.head_is_dirty:
             made.unmarks.append(HEAD_MARK)
@@ -282,6 +289,7 @@ class _Reconciler:
         mine = self.own and name in self.looked.marks
         if held.revision > self.cleared or mine:
             return held
+        # R2: it lived in this hash until now, so that whoever has read it must find the values changed.
         self.made.replaced |= held.revision > self.was_cleared
         return None
 
@@ -314,6 +322,7 @@ class _Reconciler:
     def _was_purged(self, held: HeldEntry) -> bool:
         """Whether an entry of an older incarnation without a row was deleted, and its tombstone purged."""
         flushed = self.stored.head.flushed
+        # R14: something that was never flushed has no tombstone in SQL that could have been purged.
         known = held.revision <= self.stored.purged and (not flushed or held.revision <= flushed)
         return known and not self.own and not held.dead
 
@@ -364,8 +373,10 @@ class _Reconciler:
         made.marks = sorted(living - self.looked.marks)
         made.gone = sorted(held.keys() - living)
         made.unmarks = sorted(self.looked.marks - living - {HEAD_MARK})
+        # Whatever else SQL has lies at or below it, and is dead; what was stamped lives, unless the session is deleted.
         self.cleared = made.stamp if self.deleted else made.stamp - 1
         made.head_is_dirty = self.stamped = made.replaced = True
+        # R11: what was flushed to a database that has forgotten it is no evidence any more.
         made.flushed = None
 
     def _finish(self) -> None:

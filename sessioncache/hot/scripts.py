@@ -50,6 +50,7 @@ def needed(included: str, body: str) -> list[str]:
     Redis creates every function of a script anew at each call: what is not needed costs time there.  An included text
     consists of ``local`` statements that begin at the margin.
     """
+    # Without comments: a function that is only mentioned in one would be sent along.
     words = set(_WORD.findall(_COMMENT.sub("", body)))
     statements = []
     # From the end: what a statement uses is declared before it.

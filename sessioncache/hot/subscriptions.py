@@ -114,6 +114,7 @@ class Listener:
         try:
             async with asyncio.timeout(timeout):
                 await self._subscribe(sink)
+        # Also where the caller is cancelled: nobody is there any more for what the sink hears.
         except BaseException as error:
             self.leave(sink)
             if isinstance(error, RedisError | OSError):  # TimeoutError is an OSError
@@ -152,6 +153,8 @@ class Listener:
     def _leave_server(self) -> None:
         """Leave a server that is no primary any more: it gets no announcements, or later than others."""
         if self._connection is not None and self._leaving is None:
+            # Beside the call that has noticed it, which goes on at once; kept, since the event loop holds tasks only
+            # weakly.
             self._leaving = asyncio.ensure_future(drop(self._connection))
 
     async def aclose(self) -> None:
@@ -230,6 +233,7 @@ class Listener:
         try:
             await self._hear()
         except ResponseError as problem:
+            # A refusal does not pass by itself: whoever begins to listen need not wait for a time-out.
             self._fail(_refused(problem))
             self._deaf(_refused(problem))
         except SessionCacheError as problem:
@@ -334,6 +338,7 @@ class Listener:
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         self._leaving = None
+        # The next connection has subscribed to nothing yet.
         self._confirmed.clear()
         # Whoever waits for an answer is released: the next connection reports the interruption.
         while self._pings:

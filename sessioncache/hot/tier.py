@@ -169,6 +169,7 @@ class HotTier:
         if token:
             ref = place.ref
             head = stored.head if stored else Head("", "", "", "", revision=0)
+            # SQL may know nothing of the scope, or have blanked its names in an earlier erasure (R14).
             fields = fields_of(replace(head, org=ref.org, app=ref.app, user=ref.user), ref.kind)
             args += [token, encode_revision(stored.known if stored else 0), *fields]
         reply = await self.link.call(load_script("erase"), [place.control, place.hash], args)
@@ -208,6 +209,7 @@ class HotTier:
         Bodies that have the revisions that the script found are what it would have read.  Where somebody wrote in
         between, the script reads them itself.
         """
+        # Its body would hold up the small calls of the same connection.
         if self._large and any(one.place.hash in self._large for one in plan.wanted):
             return await self.read(plan.wanted)
         reply, *found = await self.link.ask(plan.request)
@@ -218,6 +220,8 @@ class HotTier:
         contents, bodies = [_content(part) for part in reply[1:]], iter(found)
         for one, content in zip(plan.wanted, contents, strict=True):
             if _is_apart(one):
+                # R1: a body of another version is of another moment than the rest, so that all is read again by the
+                # script.
                 body = pairs_of(next(bodies))
                 if (
                     body.get(Field.REVISION) != content.fields[Field.REVISION]
@@ -252,6 +256,8 @@ class HotTier:
             if told[0] != b"ok":
                 await self._more_than_read(told, wanted)
             changed = [at for at, part in enumerate(told[1:]) if part != 1]
+            # The script once more, right before the bodies: only then does its answer show whether they are of one
+            # version. Others may write any number of times: it ends with the time of the call.
             request = Request([check, *(_body_of(wanted[at]) for at in changed)], script)
             told, *bodies = await self.link.ask(request, is_large=True)
             if told[0] in (b"ok", b"renew"):
@@ -270,6 +276,8 @@ class HotTier:
             keys += (place.control, place.temp if temp else place.hash)
             args += (TEMP_PART if temp else place.ref.kind, birth, held)
             if names is None or only_check:
+                # -2: the revision alone. No command follows for `temp:` keys of a plan, so that they come through Lua
+                # (-1).
                 args.append(-2 if only_check and (apart or not temp) else -1)
             else:
                 args.append(len(names))
@@ -282,6 +290,7 @@ class HotTier:
         raise_unready(reply, [one.place for one in wanted])
         keys, _ = self._asked(wanted)
         kinds = [TEMP_PART if one.temp else one.place.ref.kind for one in wanted]
+        # R15: what is hot can be read while Redis takes no writes; the next reading renews it.
         with suppress(HotTierUnavailableError):
             await self.link.call(load_script("keep"), keys, [self.idle_ms, self._temp_ms, *kinds])
 
@@ -381,6 +390,7 @@ def _with_contents(parts: Sequence[Part], written: Written, bodies: Mapping[byte
         if part.temp or body is None or isinstance(body, Exception):
             return done
         content = Content(done.incarnation, pairs_of(body))
+        # R1: another revision is of another moment: the caller reads that scope once more.
         left = written.revision if done.changed else done.before
         is_that = (
             content.fields.get(Field.INCARNATION) == done.incarnation and content.fields.get(Field.REVISION) == left

@@ -1,4 +1,8 @@
-"""Tokens of loaders: renewed as long as their holders work (R13)."""
+"""Tokens of loaders: renewed as long as their holders work (R13).
+
+A token that lasted as long as the slowest load would keep everybody from a scope whose loader was killed; one that
+ended soon would let the next loader overtake a slow one again and again.  So it is short, and its holder renews it.
+"""
 
 from __future__ import annotations
 

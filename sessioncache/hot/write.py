@@ -71,6 +71,7 @@ class Write:
             return Refused(why, [])
         if why == "stale":
             return Refused(why, [(i - 1, j - 1) for i, j in zip(reply[1::2], reply[2::2], strict=True)])
+        # The script counts from 1; 0 stands for no single operation, where a limit of the whole scope is met.
         where = [(reply[1] - 1, reply[2] - 1)]
         if why == "compute":
             return Refused(why, where, text=reply[3], revision=reply[4])
