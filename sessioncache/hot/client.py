@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 Argument = bytes | int | str
 Reply = Any
 
+_PLAIN = frozenset((bytes, int, list, dict, type(None)))
+"""Types of answers that are no errors."""
+
 
 class Request:
     """Commands, packed once for as many times as they are sent, and the scripts that they call."""
@@ -136,10 +139,10 @@ class HotClient:
     async def ask(self, request: Request, *, is_large: bool = False) -> list[Reply]:
         """The replies to a request, in one round trip; raises for a failed one once all are read."""
         replies = await self._send(request.packed, len(request.commands), is_large=is_large)
-        for reply in replies:
-            if isinstance(reply, NoScriptError):
-                replies = await self.exchange(request.commands, request.scripts, is_large=is_large)
-                break
+        if not _has_errors(replies):
+            return replies
+        if any(isinstance(reply, NoScriptError) for reply in replies):
+            replies = await self.exchange(request.commands, request.scripts, is_large=is_large)
         for command, reply in zip(request.commands, replies, strict=True):
             if isinstance(reply, ResponseError):
                 raise explain(reply, _scopes_of(command))
@@ -206,11 +209,9 @@ class HotClient:
                 # The answer comes nevertheless, in the order of the requests: the connection drops it.
                 line.give_up(exchange)
                 raise
-            for answer in answers:
-                if isinstance(answer, ELSEWHERE):
-                    self._leave(line)
-                    _check_served(answers)
-                    break
+            if _has_errors(answers) and any(isinstance(answer, ELSEWHERE) for answer in answers):
+                self._leave(line)
+                _check_served(answers)
             return answers
 
     def when_left(self, tell: Callable[[], None]) -> None:
@@ -296,6 +297,11 @@ class HotClient:
             line.retire()
         if self._owned:
             await self.client.aclose()
+
+
+def _has_errors(answers: Sequence[Reply]) -> bool:
+    """Whether there are errors among answers, quickly: every call asks, and hardly any has one."""
+    return not _PLAIN.issuperset(map(type, answers))
 
 
 def _check_served(answers: Sequence[Reply]) -> None:

@@ -33,7 +33,7 @@ _LONGEST = 60.0
 """Seconds beyond its time after which an exchange is given up although bytes still come."""
 _SPACING = 5e-6
 """Seconds between two checks of all deadlines, per call that waits: many time-outs cost only a part of that."""
-_INCOMPLETE = object()
+_INCOMPLETE, _PUSHED = object(), hiredis.PushNotification
 _NEVER = float("inf")
 
 
@@ -172,7 +172,11 @@ class SharedConnection(asyncio.Protocol):
         self._waiting.extend(going)
         if going:
             # In one write, so that many small calls cost one system call.
-            self._transport.writelines([command for exchange in going for command in exchange.commands])
+            self._transport.writelines(
+                going[0].commands
+                if len(going) == 1
+                else [command for exchange in going for command in exchange.commands]
+            )
             self._unsent = self._transport.get_write_buffer_size()
 
     def _end(self, exchange: Exchange) -> None:
@@ -227,21 +231,26 @@ class SharedConnection(asyncio.Protocol):
         now = self._heard = self._loop.time()
         self._parser.feed(data)
         gets, waiting, is_whole = self._parser.gets, self._waiting, False
+        replies: list[Reply] = []  # of the exchange whose answer comes: each turn has dozens of them
+        left = 0
         try:
             while (reply := gets()) is not _INCOMPLETE:
                 # Pushed by the server (RESP3), not an answer to anything.
-                if type(reply) is hiredis.PushNotification:
+                if type(reply) is _PUSHED:
                     continue
-                if not waiting:
-                    raise InvalidResponse("an answer that nobody asked for")
-                exchange = waiting[0]
-                exchange.replies.append(reply)
-                if len(exchange.replies) == exchange.wanted:
+                if not left:
+                    if not waiting:
+                        raise InvalidResponse("an answer that nobody asked for")
+                    replies = waiting[0].replies
+                    left = waiting[0].wanted - len(replies)
+                replies.append(reply)
+                left -= 1
+                if not left:
                     is_whole = True
-                    waiting.popleft()
+                    exchange = waiting.popleft()
                     self._end(exchange)
                     if not exchange.answer.done():
-                        exchange.answer.set_result(exchange.replies)
+                        exchange.answer.set_result(replies)
         # What follows could not be matched to its call any more.
         except InvalidResponse:
             self.close()

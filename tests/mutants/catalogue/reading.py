@@ -74,8 +74,8 @@ MUTATIONS = (
         "a demoted primary is asked for ever",
         "R17",
         "sessioncache/hot/client.py",
-        "                if isinstance(answer, ELSEWHERE):\n",
-        "                if isinstance(answer, RedisConnectionError):\n",
+        "any(isinstance(answer, ELSEWHERE) for answer in answers)",
+        "any(isinstance(answer, RedisConnectionError) for answer in answers)",
         (_REFUSALS + "r17_a_demoted_primary_is_left_by_reads_and_writes",),
     ),
     Mutation(
