@@ -1,4 +1,8 @@
-"""Back-pressure: above a limit of unflushed data (number of dirty scopes, age) writes are refused or wait (R18)."""
+"""Back-pressure: above a limit of unflushed data (number of dirty scopes, age) writes are refused or wait (R18).
+
+Dirty data is pinned (R15), so that without a limit it would fill Redis while SQL is away.  The limit is no exact one: a
+measurement that is up to a second old is good enough, and costs most writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -91,5 +95,6 @@ class BackPressure:
             dirty = sum((await self._backlog.count_dirty(self._buckets)).values())
             oldest = await self._backlog.oldest(self._buckets)
             noted = await self._backlog.pressure(_GOOD_FOR, dirty=dirty, oldest=oldest or 0)
+        # Never negative: the clock of Redis may have been set back.
         age = max(0.0, (noted.now - noted.oldest) / 1_000_000) if noted.oldest else 0.0
         return DirtReading(noted.dirty, age, asyncio.get_running_loop().time())

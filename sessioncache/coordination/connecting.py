@@ -140,6 +140,7 @@ async def open_resources(
     async with AsyncExitStack() as stack:
         urls = await stack.enter_async_context(open_urls(redis_url, database_url, data_dir, start_worker=True))
         tiers = await stack.enter_async_context(open_tiers(*urls, settings))
+        # Whatever fails above is closed with this block; from here on it is closed with the cache.
         return Resources(tiers, stack.pop_all())
 
 
@@ -169,6 +170,7 @@ async def open_tiers(
 
 
 def _tiers(redis_url: str, database_url: str, settings: CacheSettings) -> Tiers:
+    # Only now: importing the library must not load SQLAlchemy.
     from sessioncache.durable.tier import DurableTier
 
     link = HotClient.from_url(redis_url, connect_timeout=settings.timeout)

@@ -92,6 +92,7 @@ class Fencing:
         `Current.whole` is the incarnation before, of which Redis had everything when it was replaced.
         """
         todo = sorted(set(buckets))
+        # The present one is given up on command, not because SQL replaced it: that is no sign of a second Redis.
         found = await self._incarnations.current(todo, {})
         return await self._rounds(todo, {bucket: one.id for bucket, one in found.items()}, replaced=False)
 
@@ -118,6 +119,8 @@ class Fencing:
         """
         # The row is read before Redis is asked: an incarnation that we saw earlier could be outdated by the swap.
         fences = await self._durable.read_fences(buckets)
+        # R18: before anything is set up in a Redis that forgot everything: whose it is must not depend on who comes
+        # first.
         await self._incarnations.claim()
         found = await self._incarnations.current(buckets, unusable, replaced=replaced)
         await self._incarnations.claim()  # again: Redis may have forgotten it since

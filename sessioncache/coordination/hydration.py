@@ -130,6 +130,7 @@ class Hydrator:
             with progress.asking_sql():
                 await self._fencing.register(fenced.buckets)
             yield None
+        # Somebody has changed the scope since: the caller tries again, and finds what is there now.
         except TokenLost:
             pass
         finally:
@@ -151,6 +152,7 @@ class Hydrator:
 
     async def release(self, place: Place, token: bytes) -> None:
         """Give back a token that was not used, so that nobody waits for a loader that failed or was cancelled."""
+        # It expires by itself where Redis does not answer; under another incarnation it is worth nothing any more.
         with suppress(TokenLost, Unready, HotTierUnavailableError):
             await self._hot.confirm_absent(place, token)
 
@@ -179,6 +181,7 @@ def _of_life(stored: StoredScope, birth: int) -> StoredScope:
     is_same = stored.head.birth == birth and not stored.head.deleted
     cleared = max(birth - 1, stored.head.cleared) if is_same else birth - 1
     head = replace(stored.head, birth=birth, cleared=cleared, flushed=flushed)
+    # R3: the next revision of the namespace must be above the birth of its session, below which everything is dead.
     return StoredScope(head, living, known=max(stored.known, birth))
 
 
@@ -188,6 +191,7 @@ def _fields(place: Place, stored: StoredScope) -> list[tuple[bytes, bytes]]:
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
     if place.ref.kind is ScopeKind.NAMESPACE:
         fields[Field.HOLDER] = place.parents
+        # R5: of its values alone: the scope revision counts more, and an `if_revision` from before would not match it.
         fields[Field.VALUES_REVISION] = encode_revision(stored.head.values_revision)
     fields[Field.REVISION] = encode_revision(stored.known)
     fields[Field.PURGED] = fields[Field.REVISION]  # what SQL knew and is not here was deleted or purged

@@ -58,6 +58,7 @@ class IdReservation:
             # Kept: what is to be created may take long to be read and stored.
             self._keeping.enter_context(self._tiers.hot.kept(self._place, found.token))
         else:
+            # The id is taken: once the session is hot, the next attempt says so.
             await self._tiers.hydrator.install(self._place, found)
 
     async def end(self, *, is_filled: bool) -> None:

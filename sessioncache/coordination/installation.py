@@ -89,6 +89,7 @@ class Installation:
             await self._check_server()
             hot = await self._incarnations.read_record()
             _compare("Redis", hot, self._ours)
+            # Before SQL is asked: replies of Redis are compared with it also while SQL is away (R18).
             self._belongs_to(hot.get(INSTALLATION, ""))
             try:
                 # R18: a Redis in use belongs to a database that was checked before; with an empty one nothing is known
@@ -176,11 +177,13 @@ class Installation:
 
     async def _check_server(self) -> None:
         server = await self._link.info("server")
+        # Valkey reports another version as that of Redis, for old clients.
         version = server.get("valkey_version") or server.get("redis_version", "0")
         if int(version.split(".")[0]) < 7:
             raise ConfigurationError(f"Redis 7.0 or Valkey 8 is needed, this server is {version}")
         if "cluster" in (server.get("redis_mode"), server.get("server_mode")):
             raise ConfigurationError("this Redis is in cluster mode, which is not supported: use one without it")
+        # R15: no eviction may drop what SQL lacks.
         policy = (await self._link.info("memory")).get("maxmemory_policy")
         if policy is None:
             logger.warning("the eviction policy of Redis is unknown: it must be noeviction or volatile-*")

@@ -1,5 +1,8 @@
 """Joint work: what many calls ask for at once is done once, for all of them together.
 
+After a failover every call finds its bucket unregistered at the same moment.  One transaction for all of them is cheap;
+one for each call would take a connection each, and wait for the locks of the same fences.
+
 The work is a task of its own: a caller whose time is over, or who is cancelled, leaves it to the others.
 """
 
@@ -56,6 +59,7 @@ class JointWork:
         lot, task = self._gathered
         lot.buckets.update(buckets)
         lot.until = min(lot.until, deadline())
+        # `wait_for` would cancel the task that others wait for.
         done, _ = await asyncio.wait({task}, timeout=seconds_left())
         if not done:
             raise DurableTierUnavailableError(

@@ -80,6 +80,7 @@ class Loadings:
             loading = asyncio.get_running_loop().create_task(_run(load, progress), context=Context())
             self._running[place] = loading, progress
             loading.add_done_callback(lambda done: self._end(place, done))
+        # `wait_for` would cancel the loading, and the next attempt would begin from the start.
         done, _ = await asyncio.wait({loading}, timeout=seconds_left())
         if not done:
             raise progress.late()

@@ -96,6 +96,8 @@ class ReadCoalescing:
             with within(max(one.until for one in part) - asyncio.get_running_loop().time()):
                 found = await self._durable.read_scopes([(one.ref, one.incarnation) for one in part])
         except FencedOff as fenced:
+            # The transaction has read nothing for the others either: they are in the next one, before those that came
+            # later.
             self._waiting.extendleft(one for one in part if one.ref.bucket not in fenced.buckets)
             _fail([one for one in part if one.ref.bucket in fenced.buckets], fenced)
         except asyncio.CancelledError:

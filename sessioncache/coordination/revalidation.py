@@ -74,6 +74,7 @@ class Revalidator:
         if isinstance(taken, Unready):
             raise taken
         if isinstance(taken, Damaged):
+            # Another attempt would find the same damage: the caller must not try until its time is over.
             raise damaged(taken, [place.ref.member], place.ref.session)
 
     async def revalidate_all(self, places: Sequence[Place]) -> dict[bytes, Damaged]:
@@ -127,6 +128,7 @@ class Revalidator:
         """
         settled: dict[bytes, int | Damaged] = {}
         try:
+            # R13: renewed also while SQL is read, so that a slow revalidation is not overtaken by the next one.
             with self._merging.kept(taken):
                 for part in _fitting(taken):
                     await self._settle_part(part, progress, renewed, settled)

@@ -1,4 +1,9 @@
-"""Both tiers behind one call: prepares what a script reports as missing, and repeats what may be repeated."""
+"""Both tiers behind one call: prepares what a script reports as missing, and repeats what may be repeated.
+
+Nothing is checked before a call: nearly always everything is ready, and a check would cost a round trip and could be
+outdated when the call arrives.  The script checks, changes nothing where something is missing, and says what; only then
+SQL is asked.  So a call on a hot scope needs Redis alone.
+"""
 
 from __future__ import annotations
 
@@ -69,6 +74,7 @@ class Tiers:
         self.layout = Layout(settings.prefix, settings.buckets)
         self.link = link
         self.durable = durable
+        # A function, since back-pressure is made further down.
         self._outages = Outages(logger, lambda: self.back_pressure.told())
         if tells:
             durable.outages = self._outages
@@ -154,6 +160,7 @@ class Tiers:
             raise
 
     async def _prepared(self, attempt: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
+        # Also in later calls: with SQL away the first check could not be completed (R18).
         if not self.installation.checked:
             await self.check()
         while True:
@@ -215,6 +222,7 @@ class Tiers:
 
     async def aclose(self) -> None:
         """Close what this object opened."""
+        # The connections last: what is ended before gives its tokens back over them.
         await self.usage.aclose()
         await self.leases.aclose()
         await self.hydrator.aclose()
