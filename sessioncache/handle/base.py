@@ -1,6 +1,8 @@
 """Handles: reading and writing the keys of one session, or of one shared scope.
 
-A handle keeps a local view of what it has read and written, and a record of its unflushed writes.
+A handle keeps a local view of what it has read and written, so that `state` needs no round trip, and a record of its
+unflushed writes.  The record is what `flush()` waits for: that nothing is dirty would prove nothing, since Redis may
+have forgotten a write together with its mark (R11).
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ T = TypeVar("T")
 
 def gone_keys(mapping: Mapping[str, Json], delete: Iterable[str]) -> tuple[str, ...]:
     """The keys that an update deletes, each once.  InvalidNameError for one that it sets as well."""
+    # A str is made of strs, too: each of its letters would be a key to delete.
     if isinstance(delete, str | bytes) or not isinstance(delete, Iterable):
         raise InvalidNameError(f"delete takes several keys, not {type(delete).__name__}")
     keys = tuple(delete)
@@ -199,6 +202,7 @@ class Handle(ABC):
         """Read all keys of some scopes, and remember them."""
         reading, planned = self._reading, tuple(scopes)
         if reading is None or reading.scopes != planned:
+            # R5: the first scope first: its life is checked before what belongs to it.  The own one for its head.
             asked: dict[KeyScope, Sequence[str] | None] = {self._first: (), self._own: (), **dict.fromkeys(scopes)}
             reading = _Reading(planned, tuple(asked.items()), self._tiers.hot.plan(self._wanted(asked)))
             self._reading = reading
@@ -218,6 +222,7 @@ class Handle(ABC):
         if content is None:
             self._known.confirm(scope)
             return
+        # Not if something newer was known: the head that came with it is as old as the keys.
         if self._known.replace(began, scope, self._full(scope, ""), content) and scope is self._own:
             self._noticed(content)
 
@@ -350,6 +355,7 @@ class Handle(ABC):
         """
         check_seconds("timeout", timeout)
         if self._unflushed:
+            # A step would otherwise take the time-out of a call, which may be longer than this one.
             with within(timeout):
                 await flush(self._tiers, [self._unflushed], timeout)
 
@@ -360,6 +366,7 @@ class Handle(ABC):
         with within(self._tiers.settings.timeout):
             write, outcome = await self._change_exactly(key, scope, Operation(code, name, text), by)
         written, place = self._accepted(write, outcome), write.scopes.index(scope)
+        # A SET, in which the client computed the value, has no result: what it left is what was sent.
         result = written.parts[place].results[0]
         return write.parts[place].operations[0].text if result == b"" else result
 
@@ -425,6 +432,7 @@ class Handle(ABC):
         """Take in what was written; `life`: the session was created by it."""
         revision = written.revision
         for scope, part, done in zip(write.scopes, write.parts, written.parts, strict=True):
+            # Nothing was written here, so that what the call was given must not be shown as if it had been.
             if not done.changed:
                 self._note_absent(scope, part.operations, done, began)
                 continue
@@ -465,5 +473,6 @@ class Handle(ABC):
     def _accepted(self, write: Write, outcome: Written | Refused) -> Written:
         if isinstance(outcome, Written):
             return outcome
+        # Below 0: a limit of the whole scope, of which no single key is the cause.
         keys = [self._full(write.scopes[i], write.parts[i].operations[j].key) for i, j in outcome.where if j >= 0]
         raise error_of(outcome, keys)

@@ -1,5 +1,9 @@
 """Drafts: several keys are read, changed locally, and written in one step only if nobody else changed them
-meanwhile."""
+meanwhile.
+
+Optimistic concurrency key by key: only what differs is written, each key under the revision that the draft has read.
+So two drafts that change different keys of one scope both succeed, and none writes back what it merely read (R2).
+"""
 
 from __future__ import annotations
 
@@ -68,11 +72,13 @@ class Draft(MutableMapping[str, Any]):
 
     def changes(self) -> list[KeyChange]:
         """What differs from what was read; raises InvalidValueError for what is no JSON value."""
+        # A key that was not read may have been set and deleted within the draft: there is nothing to delete.
         found = [KeyChange(k, None, self._read[k][:DIGITS]) for k in sorted(self._gone) if k in self._read]
         for key, value in self._mine.items():
             # As texts: 1, 1.0 and True are equal in Python, and different values as JSON (R19).
             text, before = encode_value(key, value), self._read.get(key)
             if before is None or json_of(before, DIGITS) != text:
+                # R2: a key that was not there must still be absent, or what somebody has set since would be lost.
                 found.append(KeyChange(key, text, ABSENT if before is None else before[:DIGITS]))
         return found
 

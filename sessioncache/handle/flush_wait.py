@@ -156,6 +156,7 @@ def _check_letters(pending: UnflushedScope, state: FlushState) -> None:
         raise DeadLetterError(
             f"the database refuses {len(keys)} values that were written: see `sessioncache dead list`", keys=keys
         )
+    # What the watermark has passed is durable, whatever is refused of the head since.
     if state.headless and not pending.settled(state):
         told = "the database refuses the head (names, title, counters) of what was written, and nothing without it"
         raise DeadLetterError(f"{told}: see `sessioncache dead list`", keys=tuple(pending.entries))
@@ -186,6 +187,7 @@ async def _judge(tiers: Tiers, one: _Waiting, evidence: Evidence) -> None:
     """Forget what SQL shows; raises WriteLostError where neither tier has it."""
     if _proves(one.pending, evidence):
         one.forget()
+    # While Redis remembers the writes and their marks are there, SQL is only late: nothing is lost.
     elif not (one.is_unchanged and one.marks):
         await _check_still_hot(tiers, one.pending, one.marks)
 
@@ -206,11 +208,13 @@ def _proves(pending: UnflushedScope, evidence: Evidence) -> bool:
         return False
     if pending.head:
         updated, touched = head.updated if head else 0, decode_revision(pending.head)
+        # A write that followed the touch has set the time anew: its own revision stands for both.
         if not (updated >= touched if in_force else updated in (touched, decode_revision(pending.revision))):
             return False
     if pending.life:
         life = decode_revision(pending.life)
         events = {head.birth, head.cleared} if head else set()
+        # A tombstone that was stamped anew has a later revision, and shows the delete all the same.
         gone = pending.gone and head is not None and head.deleted and cleared >= life
         if not (gone or (max(events, default=0) >= life if in_force else life in events)):
             return False
@@ -227,6 +231,7 @@ def _shows(row: Entry | None, cleared: int, noted: Noted) -> bool:
     revision = decode_revision(noted.revision)
     if noted.exact:
         return row is not None and row.revision == revision and fingerprint(row.text) == noted.text
+    # A clear leaves no tombstones of its keys: that no row of the key lives shows its delete.
     if not noted.text and cleared >= revision:
         return row is None or not row.text or row.revision <= cleared
     return row is not None and row.revision >= revision and fingerprint(row.text) == noted.text
@@ -238,6 +243,7 @@ async def _check_still_hot(tiers: Tiers, pending: UnflushedScope, marks: int) ->
     `marks`: what was dirty before SQL was asked, of the scope or of its session.
     """
     place = pending.place
+    # After a clear all keys: another one than those written since may live, which the clear would have ended.
     wanted = [Wanted(place, keys=None if pending.whole else list(pending.entries))]
     if place.ref.holder:  # a namespace can be read only together with its session
         wanted.insert(0, Wanted(tiers.layout.host(place, place.ref.holder), keys=[]))

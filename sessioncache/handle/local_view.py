@@ -45,6 +45,7 @@ class State(Mapping[str, Any]):
 
     def keys(self) -> KeysView[str]:
         """The keys as they are now."""
+        # A copy, as in `__iter__`: a call of the handle may change the view while the caller goes through it.
         return dict.fromkeys(self._values).keys()
 
     def __iter__(self) -> Iterator[str]:
@@ -202,6 +203,7 @@ class LocalView:
     def clear(self, began: int, scope: KeyScope, done: WrittenPart, revision: bytes) -> None:
         """A write cleared a scope: what calls under way report of it from before is dead, whatever the key."""
         layer, version = self._layer(scope), done.incarnation + revision
+        # Key by key, as deletes are: what is newer than the clear stays.
         for key in list(layer.values):
             self.write(began, scope, key, revision, None)
         if not _is_older(version, self._cleared.get(scope, (b"", 0))[0]):
@@ -224,7 +226,9 @@ class LocalView:
         """
         layer = self._layer(scope)
         is_next = layer.held and layer.held == done.incarnation + done.before
+        # The keys that others wrote in between are not known here: no version stands for what is held.
         layer.held = done.incarnation + revision if is_next else b""
+        # R5: as `if_revision` it must not vouch for values that the caller has never seen.
         if layer.revision == done.values_before:
             layer.revision = revision
         self._count = layer.told = self._count + 1
@@ -268,6 +272,7 @@ class LocalView:
     def _keep_newer(self, began: int, scope: KeyScope, before: _Layer, layer: _Layer) -> None:
         held = layer.held
         for key, (count, newest, where) in self._written.items():
+            # A write is recorded by its revision alone; a reading counts only within one incarnation.
             is_newer = held[-DIGITS:] < newest[-DIGITS:] and newest[:-DIGITS] in (b"", held[:-DIGITS])
             if where is scope and count > began and is_newer:
                 layer.put(key, before.values.get(key))
@@ -305,6 +310,7 @@ class LocalView:
         """A copy that is independent from now on; none of the calls under way belongs to it."""
         other = LocalView()
         other._layers = {scope: layer.copy() for scope, layer in self._layers.items()}
+        # `_merged` is made anew: the two would change one dict.
         other._merged, other._cleared = None, self._cleared.copy()
         other._count, other._last_write = self._count, self._last_write
         return other

@@ -39,6 +39,7 @@ def error_of(refused: Refused, keys: Sequence[str]) -> SessionCacheError:
     if refused.why == "stale":
         what = f"the keys {', '.join(map(repr, keys))} were changed" if keys else "the keys were changed"
         return StaleSessionError(f"{what} by somebody else since they were read; nothing was written", keys=tuple(keys))
+    # Only of an append: numbers that Lua cannot add are added by the client, which finds such a value itself.
     if refused.why == "mismatch":
         return TypeMismatchError(f"the value of {keys[0]!r} is not a list; nothing was written", key=keys[0])
     return LimitExceededError(_LIMITS[refused.detail] + "; nothing was written")

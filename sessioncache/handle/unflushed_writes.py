@@ -1,6 +1,8 @@
 """Unflushed writes: what a handle has written and is not yet known to be durable.  Pure: no I/O.
 
 They are kept by scope and incarnation: only within the incarnation of a write is the flush watermark evidence for it.
+Within one incarnation only the latest write of each key is kept, since an earlier one need never reach SQL.  Calls may
+be answered in another order than Redis worked on them: which is the latest is decided by revisions alone (R11).
 """
 
 from __future__ import annotations
@@ -104,6 +106,8 @@ class UnflushedWrites:
                 continue
             same = self._of(part.place, done.incarnation)
             pending = same[done.incarnation]
+            # R11: the watermark comes from the same step, in the incarnation of these writes: it is evidence like any
+            # other.
             if pending.revision and done.flushed_through >= pending.revision:
                 pending.entries.clear()
                 pending.life = pending.head = pending.whole = b""
@@ -231,6 +235,7 @@ def _overtakes(same: Mapping[bytes, UnflushedScope], pending: UnflushedScope, ke
 
 def fingerprint(text: bytes) -> bytes:
     """The text itself if it is short, else a digest of it."""
+    # No stored text begins with NUL, so that a digest is never equal to one.
     return text if len(text) < _DIGEST_FROM else b"\0" + blake2b(text, digest_size=16).digest()
 
 
