@@ -198,6 +198,7 @@ class SharedConnection(asyncio.Protocol):
         moved_at = self._moved_at(now)
         for exchange in (*self._leaving, *self._waiting):
             looked_at += 1
+            # Its caller has gone: it waits only to be matched with its answer.
             if not exchange.open:
                 continue
             if exchange.until <= now and not self._goes_on(exchange, moved_at):

@@ -40,6 +40,7 @@ class Keyspace:
         # SCAN: Redis goes through all of its keys, of which those of other programs are passed over.
         pattern = self._layout.hashes(bucket)
         cursor, keys = await self._link.command(b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _KEYS_AT_ONCE)
+        # From the right: the prefix may have the same letters in it, and a member never has.
         found = (key.rsplit(b":h:", 1) for key in keys)
         return cursor, [(self._layout.bucket_of_base(base), member.decode()) for base, member in found]
 

@@ -235,6 +235,7 @@ class _Reconciler:
             self._take_head()
             made.new_life = True
             self.birth, self.cleared, self.deleted = sql.birth, sql.cleared, sql.deleted
+        # R17: a mark of an older incarnation stays only where SQL is older; here SQL has all that this head has.
         elif sql_life == life and sql.updated >= updated and sql.cleared >= self.cleared:
             if not self.deleted:
                 self._take_head()

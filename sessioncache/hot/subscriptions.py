@@ -219,6 +219,7 @@ class Listener:
                 await self._needed.wait()
                 await self._hear_on()
                 await self._tidy()
+                # While nobody listens it must not connect again, nor keep a problem for whoever comes next.
                 if not self._sinks:
                     self._needed.clear()
                     self._problem = None
@@ -260,6 +261,7 @@ class Listener:
         tidied = clock()
         while True:
             message = await self._next(self._connection, _SILENCE)
+            # Also while other channels are busy: sinks are held weakly, and leave a silent channel without a word.
             if message is None or clock() - tidied > _SILENCE:
                 await self._tidy()
                 tidied = clock()
