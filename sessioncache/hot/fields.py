@@ -79,7 +79,7 @@ class Code:
 
     SET: Final = b"S"
     SET_UNLESS_OLDER: Final = b"R"
-    """Set, unless what is there has a later timestamp."""
+    """Set, unless what is there has a later caller timestamp."""
     DELETE: Final = b"D"
     INCREMENT: Final = b"I"
     APPEND: Final = b"A"

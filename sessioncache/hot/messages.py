@@ -53,7 +53,8 @@ class Operation(NamedTuple):
     """One key's change."""
 
     code: bytes
-    """S set, R set unless what is there is dated later, D delete, I increment, A append, C clear the scope."""
+    """S set, R set unless what is there has a later caller timestamp, D delete, I increment, A append, C clear the
+    scope."""
     key: str
     text: bytes = b""
     expected: bytes = ANY

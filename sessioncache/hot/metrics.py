@@ -21,7 +21,7 @@ _CHUNK = 32
 _SAMPLE = 16
 """Scopes of a bucket whose dirty entries are counted; where there are more, these stand for all."""
 _LETTERS = 256
-"""Dead letters of a bucket that are told apart from failures that are none yet."""
+"""Dead letters of a bucket that are distinguished from failures that are none yet."""
 _SCAN = 10_000
 _SCANS = 20
 

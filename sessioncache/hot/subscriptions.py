@@ -114,7 +114,7 @@ class Listener:
         try:
             async with asyncio.timeout(timeout):
                 await self._subscribe(sink)
-        # Also where the caller is cancelled: nobody is there any more for what the sink hears.
+        # Also where the caller is cancelled: nobody is there any more for what the sink receives.
         except BaseException as error:
             self.leave(sink)
             if isinstance(error, RedisError | OSError):  # TimeoutError is an OSError
@@ -153,7 +153,7 @@ class Listener:
     def _leave_server(self) -> None:
         """Leave a server that is no primary any more: it gets no announcements, or later than others."""
         if self._connection is not None and self._leaving is None:
-            # Beside the call that has noticed it, which goes on at once; kept, since the event loop holds tasks only
+            # Beside the call that has noticed it, which continues at once; kept, since the event loop holds tasks only
             # weakly.
             self._leaving = asyncio.ensure_future(drop(self._connection))
 

@@ -1,4 +1,8 @@
-"""Unflushed sessions: those whose latest head SQL does not have yet, in many buckets at once."""
+"""Unflushed sessions: those whose latest head SQL does not have yet, in many buckets at once.
+
+A list is merged from these and from SQL.  They are read first: a session leaves them only once SQL has it, so that none
+is missed between the two readings.  Tombstones are among them, since what is deleted is absent at once (R14).
+"""
 
 from __future__ import annotations
 
