@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.roads import roads
 
 MOST = {
-    "update of a hot session": 17,
+    "update of a hot session": 16,
     "get of a hot session": 17,
     "get of one key": 14,
     "flush of one session": 33,
