@@ -188,10 +188,13 @@ async def test_work_of_which_nothing_was_heard_is_found_by_the_sweep(
 ) -> None:
     async def deaf(_client: Redis, _layout: Layout, heard: Callable[[int | None], None]) -> None:
         heard(None)
+        await asyncio.Event().wait()  # one that ends is started again, and announces everything once more
 
     monkeypatch.setattr(worker, "listen", deaf)
     made = await hot.get("u0", "s")
-    async with running(small_urls, flush_delay=0.05, sweep=0.2, janitor=NEVER):
+    async with running(small_urls, flush_delay=0.05, sweep=0.2, janitor=NEVER) as worked:
+        now = asyncio.get_running_loop().time
+        await wait_until_async(lambda: worked._schedule.seconds_to_next(now()) is None, 5, "nothing is to be done")
         await made.set("a", "new")
         await wait_until_async(lambda: stored(small_urls) == {"a": "new"}, 5, "the change is in SQL")
 
