@@ -41,7 +41,8 @@ class Shell:
             start_new_session=True,
         )
         self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def __enter__(self) -> Self:
         return self
@@ -49,7 +50,12 @@ class Shell:
     def __exit__(self, *_: object) -> None:
         os.killpg(self._bash.pid, signal.SIGKILL)  # with the jobs that the page left running
         self._bash.wait()
+        self._reader.join(10)
+        self._pipe(self._bash.stdin).close()
         self._errors.close()
+        # The pipe is at its end, unless a job left its group and still has it.
+        if not self._reader.is_alive():
+            self._pipe(self._bash.stdout).close()
 
     def run(self, step: Step) -> None:
         """Run one step; AssertionError where it fails, or prints something else than the page shows."""
