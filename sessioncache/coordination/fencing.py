@@ -27,6 +27,8 @@ _ROUNDS = 8
 """Rounds after which we give up where others keep moving a fence."""
 _PATIENCE = 1.0
 """Seconds that SQL is waited for where Redis may be used without it, at the most."""
+_LEAST = 0.1
+"""Seconds that SQL has in any case: whoever has less left gives up by itself."""
 _TO_CONFIRM, _TO_SWAP = 5.0, 30.0
 """Seconds that a step may take, whatever the time of those who wait for it."""
 _QUIET = 60.0
@@ -69,7 +71,7 @@ class Fencing:
         if not held:
             return buckets
         try:
-            with within(min(_PATIENCE, hurried / 2)):  # in time for the caller to use what there is
+            with within(max(_LEAST, min(_PATIENCE, hurried / 2))):  # in time for the caller to use what there is
                 named = await self._durable.named_by_fences(held)
         except DurableTierUnavailableError:
             done = await self._incarnations.keep(sorted(held))
@@ -126,7 +128,9 @@ class Fencing:
         await self._incarnations.claim()  # again: Redis may have forgotten it since
         # R17: one that stays although the replid has changed stays only where SQL still names it.
         lapsed = {b: one.id for b, one in found.items() if one.kept and fences.get(b) != one.id}
-        changes = {b: (fences.get(b), found[b].id) for b in buckets if b not in lapsed}
+        # Beside a row that another transaction is inserting one would have to wait for it.
+        absent = {b: "" for b in buckets if not wait and b not in fences}
+        changes = {b: (fences.get(b), found[b].id) for b in buckets if b not in lapsed and b not in absent}
         swaps = await self._durable.swap_fences(changes, wait=wait)
         # A swap that lost, or was of an incarnation that SQL has replaced before, is left for the next round.
         done = {b: found[b].id for b, swap in swaps.items() if swap in (Swap.CURRENT, Swap.SWAPPED)}
@@ -135,8 +139,8 @@ class Fencing:
         forgetful = {b for b, before in renewed.items() if before not in (found[b].before, unusable.get(b))}
         await self._incarnations.confirm(done, forgetful)
         self._tell(len(renewed), len(forgetful))
-        left = lapsed | {b: found[b].id if swap is Swap.REPLACED else "" for b, swap in swaps.items() if b not in done}
-        return left, found
+        moved = {b: found[b].id if swap is Swap.REPLACED else "" for b, swap in swaps.items() if b not in done}
+        return absent | lapsed | moved, found
 
     async def aclose(self) -> None:
         """End what is under way."""

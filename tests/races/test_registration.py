@@ -12,17 +12,17 @@ import pytest
 from sessioncache import DurableTierUnavailableError, SessionCache
 from sessioncache.primitives.deadline import within
 from sessioncache.primitives.outages import SQL
-from tests.helpers import Urls, connect, drain, raw, session, stored_values
+from tests.helpers import Urls, connect, drain, execute, open_worker, raw, session, stored_values
 from tests.races.locks import waiters
 from tests.waiting import wait_until_async
 from tests.worker.test_outages import running
 
 
 @contextmanager
-def locked_fence(urls: Urls, bucket: int) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+def locked_fence(urls: Urls, bucket: int, how: str = "UPDATE") -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """Hold the fence of a bucket."""
     with psycopg.connect(urls.database) as holder:
-        holder.execute("SELECT 1 FROM sessioncache_fence WHERE bucket = %s FOR UPDATE", [bucket])
+        holder.execute("SELECT 1 FROM sessioncache_fence WHERE bucket = %s FOR " + how, [bucket])
         yield holder
         holder.rollback()
 
@@ -78,3 +78,49 @@ async def test_r17_a_fence_that_is_held_keeps_no_worker_from_the_other_buckets(p
                 await wait_until_async(lambda: SQL not in worker._outages, 20, "all is back")
     assert stored_values(pg_urls.database, session("bob", "s1")) == {"a": 4}
     assert stored_values(pg_urls.database, session("ada", "s1")) == {"a": 2}
+
+
+async def test_r10_what_was_claimed_is_flushed_before_a_fence_that_is_held_is_told(pg_urls: Urls) -> None:
+    async with connect(pg_urls) as cache:
+        held, _ = await forget(cache, pg_urls)
+        await (await cache.get("bob", "s1")).set("a", 2)
+        with raw(pg_urls.redis) as client:
+            client.hset(cache._tiers.layout.control(held), "registered", "0")
+        async with open_worker(pg_urls, lease=2.0) as worker:
+            with locked_fence(pg_urls, held), pytest.raises(DurableTierUnavailableError):
+                await worker.flush_once()
+            assert stored_values(pg_urls.database, session("bob", "s1")) == {"a": 2}
+            await worker.flush_once()
+
+
+async def test_r10_a_fence_that_moved_and_is_held_keeps_no_other_scope_of_the_batch(pg_urls: Urls) -> None:
+    async with connect(pg_urls) as cache:
+        held, _ = await forget(cache, pg_urls)
+        for user in ("ada", "bob"):
+            await (await cache.get(user, "s1")).set("a", 2)
+        execute(pg_urls.database, "UPDATE sessioncache_fence SET incarnation = 'another' WHERE bucket = ?", held)
+        async with open_worker(pg_urls, lease=2.0) as worker:
+            await worker._check()
+            with locked_fence(pg_urls, held, "SHARE"):
+                claimed = await worker._claim(list(worker._buckets), everything=True)
+                await asyncio.wait_for(worker._flush(claimed), 20)
+                assert waiters(pg_urls) == 0
+                with raw(pg_urls.redis) as client:
+                    bob = session("bob", "s1")
+                    assert not client.exists(f"sessioncache:{{{bob.bucket}}}:d:{bob.member}"), "acknowledged"
+            await worker.flush_once()
+    assert stored_values(pg_urls.database, session("ada", "s1")) == {"a": 2}
+
+
+async def test_r17_a_row_that_another_transaction_inserts_stops_no_other_bucket(pg_urls: Urls) -> None:
+    async with connect(pg_urls) as cache:
+        held, free = await forget(cache, pg_urls)
+        execute(pg_urls.database, "DELETE FROM sessioncache_fence WHERE bucket = ?", held)
+        fencing = cache._tiers.fencing
+        with psycopg.connect(pg_urls.database) as other:
+            other.execute("INSERT INTO sessioncache_fence VALUES (%s, 'another', now())", [held])
+            stuck = asyncio.create_task(fencing.register([held, free]))
+            await wait_until_async(lambda: waiters(pg_urls) == 1, 20, "the row is waited for")
+            assert set(await fencing._incarnations.registered([held, free])) == {free}
+            other.rollback()
+        await stuck

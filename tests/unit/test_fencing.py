@@ -77,7 +77,7 @@ async def test_who_asks_for_no_bucket_waits_for_nobody() -> None:
     await fencing.register([])
     assert not first.done()
     await fencing.aclose()
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(ConfigurationError, match="closed"):
         await first
 
 

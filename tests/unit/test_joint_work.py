@@ -7,8 +7,9 @@ from collections.abc import Collection
 
 import pytest
 
+from sessioncache.coordination import joint_work
 from sessioncache.coordination.joint_work import JointWork
-from sessioncache.errors import DurableTierUnavailableError
+from sessioncache.errors import ConfigurationError, DurableTierUnavailableError
 from sessioncache.primitives.deadline import seconds_left, within
 
 LONGEST = 20.0
@@ -104,6 +105,42 @@ async def test_the_work_is_told_how_much_time_the_most_hurried_has() -> None:
     assert 0 < held.hurried[0] <= 2
 
 
+async def test_who_has_left_hurries_nobody() -> None:
+    held = Held()
+    joint = JointWork(held, LONGEST)
+    first = await begun(joint, held, 1)
+    with within(0.02), pytest.raises(DurableTierUnavailableError):
+        await joint.do([2])
+    with within(8):
+        patient = asyncio.create_task(joint.do([3]))
+    await asyncio.sleep(0)
+    held.free.set()
+    await asyncio.gather(first, patient)
+    assert held.lots == [[1], [2, 3]]
+    assert held.hurried[1] > 4
+
+
+async def test_beside_a_lot_that_hangs_the_next_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joint_work, "_APART", 0.01)
+    hung, held = asyncio.Event(), Held()
+
+    async def work(buckets: list[int], hurried: float) -> Collection[int]:
+        if buckets == [1]:
+            await hung.wait()
+            return ()
+        return await held(buckets, hurried)
+
+    joint = JointWork(work, LONGEST)
+    held.free.set()
+    first = asyncio.create_task(joint.do([1]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert await joint.do([2, 3]) == {3}
+    assert not first.done()
+    hung.set()
+    await first
+
+
 async def test_closing_ends_what_is_under_way() -> None:
     held = Held()
     joint = JointWork(held, LONGEST)
@@ -112,7 +149,7 @@ async def test_closing_ends_what_is_under_way() -> None:
     await asyncio.sleep(0)
     await joint.aclose()
     for one in (first, second):
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(ConfigurationError, match="closed"):
             await one
     held.free.set()
     assert await joint.do([1]) == {1}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from sessioncache.coordination.tiers import Tiers
@@ -65,6 +65,8 @@ class Flusher:
         )
         self.hurry: Callable[[], None] = lambda: None
         """Called when SQL was found to have come back older than it was."""
+        self.unregistered: Callable[[Collection[int]], None] = lambda _: None
+        """Called with buckets that have to be registered before they can be flushed."""
 
     async def flush(self, claimed: Sequence[Claimed], *, patient: bool = True) -> int:
         """Flush scopes; the number of rows that were acknowledged.
@@ -208,10 +210,9 @@ class Flusher:
             logger.warning("%d scopes were read too long ago to be written; they will be read again", len(batch))
             return []
         if result.fenced:
+            # They are put off, and read again under the new incarnation; the others of the batch do not wait for them.
             logger.warning("%d buckets were taken over by another Redis: registering them again", len(result.fenced))
-            await self._tiers.fencing.register(result.fenced)
-            # They are read again, under the new incarnation.
-            await self.held_claims.give_back([_scope_of(dirt) for dirt in batch if dirt.bucket in result.fenced])
+            self.unregistered(result.fenced)
         if result.forgotten:
             await self._forgot(result.forgotten)
         return result.committed
@@ -246,7 +247,7 @@ class Flusher:
 
     async def _make_ready(self, unready: Mapping[Claimed, Unready]) -> dict[Claimed, Damaged]:
         """Settle what keeps dirty fields from being read; the scopes for which nothing can be done."""
-        await self._tiers.fencing.register(
+        self.unregistered(
             {place.ref.bucket for why in unready.values() if why.need is Need.REGISTER for place in why.places}
         )
         stale = {scope: place for scope, why in unready.items() if why.need is Need.REVALIDATE for place in why.places}

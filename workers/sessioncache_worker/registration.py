@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 
 from sessioncache.coordination.fencing import Fencing
 from sessioncache.errors import SessionCacheError
@@ -21,16 +21,22 @@ class Registration:
     def __init__(
         self,
         fencing: Fencing,
-        done: Callable[[Iterable[int]], None],
+        done: Callable[[Collection[int]], None],
         failed: Callable[[SessionCacheError], Awaitable[bool]],
     ) -> None:
         """`done` is called with buckets that were tried; `failed` with an error: whether to try again."""
         self._fencing, self._done, self._failed = fencing, done, failed
         self._wanted: set[int] = set()
+        self._trying: set[int] = set()
         self._asked = asyncio.Event()
         self._fatal: SessionCacheError | None = None
-        self.is_stuck = False
-        """Whether the latest try failed."""
+        self._failing: set[int] = set()
+        """Buckets of which the latest try failed, and that were not seen to be registered since."""
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether some buckets could not be registered."""
+        return bool(self._failing)
 
     def want(self, buckets: Collection[int]) -> None:
         """Have buckets registered soon."""
@@ -38,30 +44,44 @@ class Registration:
             self._wanted.update(buckets)
             self._asked.set()
 
+    def known(self, buckets: Collection[int]) -> bool:
+        """Buckets are registered, whoever did it; whether that is news, and no other one is stuck."""
+        if not self._failing.intersection(buckets):
+            return False
+        self._failing.difference_update(buckets)
+        return not self._failing
+
     def check(self) -> None:
         """Raise what was found that no further try can help."""
         if self._fatal is not None:
             raise self._fatal
 
+    async def now(self) -> None:
+        """Register what is wanted; whatever error that meets."""
+        buckets, self._wanted = self._wanted, set()
+        await self._fencing.register(buckets)
+
     async def run(self) -> None:
         """Register what is wanted, until cancelled."""
-        while True:
-            await self._asked.wait()
-            self._asked.clear()
-            buckets, self._wanted = self._wanted, set()
-            try:
-                await self._try(buckets)
-            finally:
-                self._done(buckets)
+        async with asyncio.TaskGroup() as tries:
+            while True:
+                await self._asked.wait()
+                self._asked.clear()
+                buckets, self._wanted = self._wanted - self._trying, set()
+                # Each by itself: they are worked on together, and none waits for another one's outcome.
+                for bucket in buckets:
+                    self._trying.add(bucket)
+                    tries.create_task(self._try(bucket))
 
-    async def _try(self, buckets: Collection[int]) -> None:
+    async def _try(self, bucket: int) -> None:
         try:
             with within(_TIMEOUT):
-                await self._fencing.register(buckets)
+                await self._fencing.register([bucket])
         except SessionCacheError as error:
-            self.is_stuck = True
+            self._failing.add(bucket)
             if not await self._failed(error):
                 self._fatal = error
             await asyncio.sleep(_PAUSE)
-        else:
-            self.is_stuck = False
+        finally:
+            self._trying.discard(bucket)
+            self._done([bucket])  # visited again: one that is still unknown comes back here

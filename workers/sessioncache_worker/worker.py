@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import traceback
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -131,6 +131,7 @@ class FlushWorker:
         self._helpers: BackgroundTasks | None = None
         self._outages = Outages(logger)
         self._registration = Registration(self._tiers.fencing, self._registered, self._note_unregistered)
+        self.flusher.unregistered = self._registration.want
         self.unfinished = False
         """Whether `run` ended at the end of the grace time, with something begun and not finished."""
 
@@ -269,6 +270,7 @@ class FlushWorker:
             claimed = await self._claim(list(self._buckets), everything=True)
             flushed = await self._flush(claimed)
             rows += flushed
+            await self._registration.now()
             # SQL came back older, and everything hot was marked as dirty just now: that has to be flushed as well.
             if await self._janitor.restore():
                 began = await self._tiers.link.time()
@@ -334,14 +336,9 @@ class FlushWorker:
             self._schedule.note(bucket, found.wait if found else None, began)
             claimed += [(bucket, member) for member in found.members] if found else []
         self.flusher.held_claims.take(claimed)
-        if not everything:  # what holds up a registration must not hold up what was claimed
-            self._registration.want(unknown)
-            return claimed
-        try:
-            await self._tiers.fencing.register(unknown)
-        except SessionCacheError:
-            await self._give_back(claimed)
-            raise
+        self._registration.want(unknown)  # what holds up a registration must not hold up what was claimed
+        if self._registration.known(claims.keys() - unknown):
+            self._outages.back(SQL)
         return claimed
 
     async def _flush(self, claimed: list[Claimed], *, patient: bool = True) -> int:
@@ -420,8 +417,8 @@ class FlushWorker:
             with suppress(HotTierUnavailableError):
                 await self.flusher.held_claims.renew()
 
-    def _registered(self, buckets: Iterable[int]) -> None:
-        """Visit buckets again: one that is still unknown comes back to the registration."""
+    def _registered(self, buckets: Collection[int]) -> None:
+        """Visit buckets again that were to be registered."""
         self._look_again(buckets, 0.0)
 
     async def _note_unregistered(self, error: SessionCacheError) -> bool:
