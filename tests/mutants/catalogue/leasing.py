@@ -145,8 +145,8 @@ MUTATIONS = (
         "a lease is never renewed",
         "R5",
         "sessioncache/lease.py",
-        "        self._renewing = asyncio.ensure_future(self._renew())\n",
-        "",
+        "self._renewing = asyncio.ensure_future(self._renew())\n",
+        "pass\n",
         (_CLIENT + "test_a_lease_renews_itself_as_long_as_its_holder_lives",),
     ),
     Mutation(

@@ -347,7 +347,7 @@ MUTATIONS = (
         "sessioncache/durable/schema.py",
         '"h.session_id", _RECORD, _OF_A_SESSION)',
         '"h.session_id")',
-        ("packaging/test_migrations.py",),
+        ("packaging/test_migrations.py::test_migrations_and_schema_give_the_same_database",),
     ),
     Mutation(
         "a namespace that is loaded forgets what was cleared of it",
