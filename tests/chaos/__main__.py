@@ -53,6 +53,7 @@ async def run(seconds: float, seed: str, redis_kind: str, database_kind: str, wa
         stage.fleet.start()
         await wait_until_async(lambda: stage.fleet.acknowledged() > 100, 120, "agents are served")
         async with Mirrors(stage.fleet.agents_urls) as stage.mirrors, stage.bystander:
+            await wait_until_async(lambda: stage.bystander.reads > 0, 60, "the bystander has its session")
             began, letters = time.monotonic(), LetterWatch()
             for fault in _shuffled(stage, kinds):
                 if time.monotonic() - began >= seconds:
