@@ -8,7 +8,7 @@ MOST = {
     "update of a hot session": 16,
     "get of a hot session": 17,
     "get of one key": 14,
-    "flush of one session": 33,
+    "flush of one session": 34,
 }
 
 
