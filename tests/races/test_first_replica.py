@@ -144,8 +144,10 @@ async def test_r17_with_sql_locked_a_first_replica_stops_nothing(
             holder.execute("BEGIN IMMEDIATE")
             await asyncio.to_thread(attach_replica, server, start_redis, tmp_path)
             new = asyncio.create_task(cache.create("bob", session_id="s2"))  # of a bucket that SQL does not know
-            free = cache._tiers.fencing._steps[1]
-            await wait_until_async(free._busy.locked, 20, "a bucket is to be registered in SQL")
+            _, *swapping = cache._tiers.fencing._steps
+            await wait_until_async(
+                lambda: any(step._tasks for step in swapping), 20, "a bucket is to be registered in SQL"
+            )
             await session.set("k", 2)
             assert (await cache.get("ada", "s1")).state["k"] == 2
             await again.set("k", 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 
 from sessioncache.coordination.fencing import Fencing
 from sessioncache.errors import SessionCacheError
@@ -13,6 +14,8 @@ _TIMEOUT = 5.0
 """Seconds that are waited for a registration; it continues, and is met again by the next try."""
 _PAUSE = 1.0
 """Seconds between two tries."""
+_BRIEF = 1.0
+"""Seconds that a round waits for a registration: hardly any takes longer."""
 
 
 class Registration:
@@ -29,6 +32,8 @@ class Registration:
         self._wanted: set[int] = set()
         self._trying: set[int] = set()
         self._asked = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._fatal: SessionCacheError | None = None
         self._failing: set[int] = set()
         """Buckets of which the latest try failed, and that were not seen to be registered since."""
@@ -42,6 +47,7 @@ class Registration:
         """Have buckets registered soon."""
         if buckets:
             self._wanted.update(buckets)
+            self._idle.clear()
             self._asked.set()
 
     def known(self, buckets: Collection[int]) -> bool:
@@ -56,9 +62,16 @@ class Registration:
         if self._fatal is not None:
             raise self._fatal
 
+    async def settle(self) -> None:
+        """Wait until what is wanted is registered, but not for long, and not where something is stuck."""
+        if not self.is_stuck:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), _BRIEF)
+
     async def now(self) -> None:
         """Register what is wanted; whatever error that meets."""
         buckets, self._wanted = self._wanted, set()
+        self._rest()
         await self._fencing.register(buckets)
 
     async def run(self) -> None:
@@ -72,6 +85,7 @@ class Registration:
                 for bucket in buckets:
                     self._trying.add(bucket)
                     tries.create_task(self._try(bucket))
+                self._rest()
 
     async def _try(self, bucket: int) -> None:
         try:
@@ -84,4 +98,9 @@ class Registration:
             await asyncio.sleep(_PAUSE)
         finally:
             self._trying.discard(bucket)
+            self._rest()
             self._done([bucket])  # visited again: one that is still unknown comes back here
+
+    def _rest(self) -> None:
+        if not self._wanted and not self._trying:
+            self._idle.set()

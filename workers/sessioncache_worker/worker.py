@@ -246,7 +246,11 @@ class FlushWorker:
     async def _note_success(self, *, flushed: bool) -> None:
         """Log that a tier is back."""
         self._outages.back(REDIS)
-        if flushed and SQL in self._outages and not self._registration.is_stuck:
+        if flushed and not self._registration.is_stuck:
+            await self._note_sql_back()
+
+    async def _note_sql_back(self) -> None:
+        if SQL in self._outages:
             waiting = sum((await self._tiers.backlog.count_dirty(self._buckets)).values())
             self._outages.back(SQL, f"{waiting:,} scopes wait to be flushed")
 
@@ -306,7 +310,9 @@ class FlushWorker:
         if not due:
             await self._pause(self._schedule.seconds_to_next(loop.time()))
             return
-        rows = await self._flush(await self._claim(due), patient=False)
+        claimed = await self._claim(due)
+        await self._registration.settle()
+        rows = await self._flush(claimed, patient=False)
         await self._note_success(flushed=rows > 0)
 
     async def _pause(self, seconds: float | None) -> None:
@@ -338,7 +344,7 @@ class FlushWorker:
         self.flusher.held_claims.take(claimed)
         self._registration.want(unknown)  # what holds up a registration must not hold up what was claimed
         if self._registration.known(claims.keys() - unknown):
-            self._outages.back(SQL)
+            await self._note_sql_back()
         return claimed
 
     async def _flush(self, claimed: list[Claimed], *, patient: bool = True) -> int:
